@@ -28,18 +28,22 @@ func parseMemoryPeak(b []byte, r *Reading) error {
 //	…
 //	total_cache 4225126400
 //	total_rss 167677952
+//	total_mapped_file 50991104
 //	total_inactive_file 2199769088
+//	total_active_file 2016276480
 func parseMemoryStatV1(b []byte, r *Reading) error {
-	var v [3]uint64
+	var v [5]uint64
 	if _, err := flatKeyed(b, memoryStatV1[:], v[:], len(v)); err != nil {
 		return err
 	}
-	r.File, r.Anon, r.InactiveFile = v[0], v[1], v[2]
+	r.File, r.Anon, r.MappedFile, r.InactiveFile, r.ActiveFile = v[0], v[1], v[2], v[3], v[4]
 	r.Has |= HasStat
 	return nil
 }
 
-var memoryStatV1 = [...]string{"total_cache", "total_rss", "total_inactive_file"}
+var memoryStatV1 = [...]string{
+	"total_cache", "total_rss", "total_mapped_file", "total_inactive_file", "total_active_file",
+}
 
 // memory.stat (v2; Documentation/admin-guide/cgroup-v2.rst, "memory.stat"): bytes of the group and its descendants. file
 // holds shmem too.
@@ -47,15 +51,17 @@ var memoryStatV1 = [...]string{"total_cache", "total_rss", "total_inactive_file"
 //	anon 7897088
 //	file 14192640
 //	…
+//	file_mapped 1351680
 //	inactive_file 1318912
+//	active_file 3788800
 //	slab_reclaimable 702136
 func parseMemoryStatV2(b []byte, r *Reading) error {
-	var v [4]uint64
-	found, err := flatKeyed(b, memoryStatV2[:], v[:], 3)
+	var v [6]uint64
+	found, err := flatKeyed(b, memoryStatV2[:], v[:], 5)
 	if err != nil {
 		return err
 	}
-	r.Anon, r.File, r.InactiveFile, r.SlabReclaimable = v[0], v[1], v[2], v[3]
+	r.Anon, r.File, r.MappedFile, r.InactiveFile, r.ActiveFile, r.SlabReclaimable = v[0], v[1], v[2], v[3], v[4], v[5]
 	r.Has |= HasStat
 	if found == 1<<len(v)-1 {
 		r.Has |= HasSlab
@@ -63,7 +69,7 @@ func parseMemoryStatV2(b []byte, r *Reading) error {
 	return nil
 }
 
-var memoryStatV2 = [...]string{"anon", "file", "inactive_file", "slab_reclaimable"}
+var memoryStatV2 = [...]string{"anon", "file", "file_mapped", "inactive_file", "active_file", "slab_reclaimable"}
 
 // memory.oom_control (v1; Documentation/admin-guide/cgroup-v1/memory.rst, "OOM Control"): oom_kill, since 4.13, counts the
 // killed processes of the group itself, not those of its descendants.

@@ -50,7 +50,7 @@ func TestRead(t *testing.T) {
 		At:  now,
 		Has: cgroup.HasThrottling | cgroup.HasStat | cgroup.HasSlab | cgroup.HasPeak | cgroup.HasOOM | cgroup.HasOwnOOM,
 		CPU: 354032000, Periods: 19, ThrottledPeriods: 16, Throttled: 1036013000,
-		MemoryUsage: 40 << 20, Anon: 20 << 20, File: 16 << 20, InactiveFile: 12 << 20, SlabReclaimable: 2 << 20, Peak: 64 << 20,
+		MemoryUsage: 40 << 20, Anon: 20 << 20, File: 16 << 20, InactiveFile: 12 << 20, ActiveFile: 4 << 20, MappedFile: 1351680, SlabReclaimable: 2 << 20, Peak: 64 << 20,
 		OOMKills: 3, OwnOOMKills: 1, LimitHits: 1,
 	}
 	old := v2
@@ -68,8 +68,8 @@ func TestRead(t *testing.T) {
 	}{
 		"v1":      {cgroup.V1, v1, cgroup.Pressure{}, 516096, cgroup.Limits{CPU: 0.2, Memory: 64 << 20}},
 		"hybrid":  {cgroup.Hybrid, v1, stall, 516096, cgroup.Limits{CPU: 0.2, Memory: 64 << 20}},
-		"v2":      {cgroup.V2, v2, stallV2, 26 << 20, cgroup.Limits{CPU: 0.2, Memory: 64 << 20}},
-		"v2-5.15": {cgroup.V2, old, cgroup.Pressure{}, 26 << 20, cgroup.Limits{}},
+		"v2":      {cgroup.V2, v2, stallV2, 22<<20 + 1351680, cgroup.Limits{CPU: 0.2, Memory: 64 << 20}},
+		"v2-5.15": {cgroup.V2, old, cgroup.Pressure{}, 22<<20 + 1351680, cgroup.Limits{}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -8,7 +8,7 @@ type Fields uint16
 const (
 	// HasThrottling marks Periods, ThrottledPeriods and Throttled.
 	HasThrottling Fields = 1 << iota
-	// HasStat marks Anon, File, InactiveFile.
+	// HasStat marks Anon, File, InactiveFile, ActiveFile, MappedFile.
 	HasStat
 	// HasSlab marks SlabReclaimable; v1 does not account it per cgroup.
 	HasSlab
@@ -37,6 +37,8 @@ type Reading struct {
 	Anon            uint64
 	File            uint64
 	InactiveFile    uint64
+	ActiveFile      uint64
+	MappedFile      uint64
 	SlabReclaimable uint64
 	// Peak is the kernel's watermark of MemoryUsage; it is never reset.
 	Peak uint64
@@ -51,11 +53,17 @@ type Reading struct {
 	LimitHits uint64
 }
 
-// WorkingSet is the memory that would be missed: usage less what the kernel gives back first, which is the inactive
-// page cache and the reclaimable slab. Kubernetes' own figure keeps the slab; here a process which walks many files
-// does not look larger for the dentries and inodes it leaves behind.
+// WorkingSet is the memory in use: usage less what the kernel takes back before it would kill anything, which is the page
+// cache that no process has mapped, and the reclaimable slab (v2; v1 does not say how much that is).
+//
+// Kubernetes' figure subtracts the inactive page cache only. A file read twice is active, so that figure grows to
+// whatever the limit is in a program that reads more files than fit, and a limit made from it would grow with it.
+// This one is never above Kubernetes'.
 func (r *Reading) WorkingSet() uint64 {
 	idle := r.InactiveFile + r.SlabReclaimable
+	if r.ActiveFile > r.MappedFile {
+		idle += r.ActiveFile - r.MappedFile
+	}
 	if idle >= r.MemoryUsage {
 		return 0
 	}
