@@ -12,7 +12,7 @@ type ContainerProfileSpec struct {
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=15
 	Containers []ContainerEnvelope `json:"containers"`
 }
 
