@@ -12,7 +12,7 @@ type ContainerProfileSpec struct {
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=15
+	// +kubebuilder:validation:MaxItems=64
 	Containers []ContainerEnvelope `json:"containers"`
 }
 
@@ -36,13 +36,19 @@ type ContainerEnvelope struct {
 }
 
 // Envelope bounds the use of one resource.
-// +kubebuilder:validation:XValidation:rule="!has(self.typical) || !has(self.max) || quantity(self.typical).compareTo(quantity(self.max)) <= 0",message="typical must not be above max"
+// +kubebuilder:validation:XValidation:rule="!has(self.typical) || !has(self.max) || quantity(string(self.typical)).compareTo(quantity(string(self.max))) <= 0",message="typical must not be above max"
 type Envelope struct {
 	// typical use; longer use above it is a deviation.
 	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).sign() >= 0",message="must not be negative"
 	Typical *resource.Quantity `json:"typical,omitempty"`
 	// max is the largest use that is expected at any moment.
 	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).sign() >= 0",message="must not be negative"
 	Max *resource.Quantity `json:"max,omitempty"`
 }
 

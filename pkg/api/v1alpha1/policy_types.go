@@ -129,7 +129,7 @@ const (
 )
 
 // ResourceRule says how one request or limit follows from measured use.
-// +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || quantity(self.min).compareTo(quantity(self.max)) <= 0",message="min must not be above max"
+// +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || quantity(string(self.min)).compareTo(quantity(string(self.max))) <= 0",message="min must not be above max"
 type ResourceRule struct {
 	// resource that is set: cpu, memory or ephemeral-storage.
 	// +required
@@ -151,9 +151,15 @@ type ResourceRule struct {
 	Headroom Decimal `json:"headroom,omitempty"`
 	// min is the least value that is set. Default 10m for cpu, 16Mi otherwise.
 	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).sign() >= 0",message="must not be negative"
 	Min *resource.Quantity `json:"min,omitempty"`
 	// max is the largest value that is set, OOM raises included. Default none.
 	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).sign() >= 0",message="must not be negative"
 	Max *resource.Quantity `json:"max,omitempty"`
 }
 
@@ -166,6 +172,9 @@ type OOM struct {
 	Bump Decimal `json:"bump,omitempty"`
 	// minBump is the least amount added to the limit that was hit. Default 100Mi.
 	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).sign() >= 0",message="must not be negative"
 	MinBump *resource.Quantity `json:"minBump,omitempty"`
 	// halfLife of the raise. Default 24h.
 	// +optional
@@ -200,9 +209,15 @@ type Readiness struct {
 type CVMeanFloor struct {
 	// cpu floor. Default 25m.
 	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).sign() >= 0",message="must not be negative"
 	CPU *resource.Quantity `json:"cpu,omitempty"`
 	// memory floor. Default 25Mi.
 	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).sign() >= 0",message="must not be negative"
 	Memory *resource.Quantity `json:"memory,omitempty"`
 }
 
