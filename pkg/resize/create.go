@@ -1,0 +1,190 @@
+package resize
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"plimsoll.dev/pkg/api/v1alpha1"
+)
+
+// annotationLimitRanger is where the API server's LimitRanger says which
+// values it filled in.
+const annotationLimitRanger = "kubernetes.io/limit-ranger"
+
+var createResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
+
+// PlanCreate decides the values of a pod that is being created. Planning again
+// for the pod it was applied to changes nothing. The caller honours
+// Settings.Apply.DryRun.
+func PlanCreate(in CreateInput) Decision {
+	if d, ok := gatePod(in.Pod); !ok {
+		return d
+	}
+	raisesOnly, d, ok := gateProfile(in.Settings, in.Profile)
+	if !ok {
+		return d
+	}
+	l := podLayout{pod: in.Pod, pairs: collect(in.Pod, in.Settings, in.Profile, createResources, raisesOnly)}
+	if !l.anyManaged() {
+		return Decision{Reason: ReasonNoRecommendation, Message: "nothing is recommended for the pod's containers"}
+	}
+	l.leaveAutoscaled(in.Settings.Apply.HPA, in.HPA)
+	bound(l.pairs, in.Bounds)
+	class := l.createClass(in.Settings.Apply.QoS)
+	if class == corev1.PodQOSGuaranteed {
+		link(l.pairs)
+	}
+	for _, v := range l.values() {
+		if v.managed {
+			v.now = v.target
+		}
+	}
+	l.settleAll(class, l.caps(in.Bounds, nil))
+	return l.decision(ReasonNoChange)
+}
+
+// createClass returns the class a new pod has to keep: Burstable for a pod
+// whose author set nothing and that may be given values, whatever LimitRange
+// defaults make of it.
+func (l podLayout) createClass(qos v1alpha1.QoSPolicy) corev1.PodQOSClass {
+	class := l.class(true)
+	if qos != v1alpha1.QoSAllowBurstable || class == corev1.PodQOSBurstable {
+		return class
+	}
+	if class == corev1.PodQOSBestEffort || Class(withoutDefaults(l.pod)) == corev1.PodQOSBestEffort {
+		return corev1.PodQOSBurstable
+	}
+	return class
+}
+
+// withoutDefaults returns the pod without the values that LimitRanger filled
+// in. Its annotation reads "LimitRanger plugin set: cpu, memory request for
+// container a; cpu limit for init container b".
+func withoutDefaults(pod *corev1.Pod) *corev1.Pod {
+	_, list, ok := strings.Cut(pod.Annotations[annotationLimitRanger], ":")
+	if !ok {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	for part := range strings.SplitSeq(list, ";") {
+		what, name, ok := strings.Cut(part, " for ")
+		if !ok {
+			continue
+		}
+		name = name[strings.LastIndexByte(name, ' ')+1:]
+		ctr := container(pod, name)
+		if ctr == nil {
+			continue
+		}
+		from := ctr.Resources.Requests
+		names, isRequest := strings.CutSuffix(strings.TrimSpace(what), " request")
+		if !isRequest {
+			names, from = strings.TrimSuffix(names, " limit"), ctr.Resources.Limits
+		}
+		for res := range strings.SplitSeq(names, ",") {
+			delete(from, corev1.ResourceName(strings.TrimSpace(res)))
+		}
+	}
+	return pod
+}
+
+func (l podLayout) values() []*value {
+	var out []*value
+	for _, p := range l.pairs {
+		out = append(out, &p.req, &p.lim)
+	}
+	return out
+}
+
+func (l podLayout) anyManaged() bool {
+	for _, v := range l.values() {
+		if v.managed {
+			return true
+		}
+	}
+	return false
+}
+
+func (l podLayout) leaveAutoscaled(p v1alpha1.HPAPolicy, hpas []Autoscaled) {
+	if p == v1alpha1.HPAIgnore {
+		return
+	}
+	for _, pr := range l.pairs {
+		for _, h := range hpas {
+			if pr.req.managed && h.Resource == pr.res && (h.Container == "" || h.Container == pr.ctr.Name) {
+				pr.req.keep(ReasonAutoscaled, "HorizontalPodAutoscaler %s targets its utilisation", h.Autoscaler)
+			}
+		}
+	}
+}
+
+// settleAll brings the values within everything that bounds them together:
+// container by container, the pod's sums, the class. What is left over when no
+// values do stays as it was.
+func (l podLayout) settleAll(class corev1.PodQOSClass, caps []podCap) {
+	l.settlePairs(class)
+	for _, c := range caps {
+		l.hold(c)
+	}
+	l.settlePairs(class)
+	revert := func(r Reason, message string) {
+		for _, p := range l.pairs {
+			p.revert(r, message)
+		}
+	}
+	if class != corev1.PodQOSGuaranteed && !l.keepBurstable() {
+		revert(ReasonQoS, "no values keep the pod from becoming Guaranteed")
+	}
+	if got := l.class(false); got != class && got != l.class(true) {
+		revert(ReasonQoS, fmt.Sprintf("the pod is %s and would become %s", l.class(true), got))
+	}
+	for _, c := range caps {
+		if over := l.total(c.res, c.field, false); over > c.max && over > l.total(c.res, c.field, true) {
+			revert(c.reason, "no values keep within every bound")
+		}
+	}
+}
+
+func (l podLayout) settlePairs(class corev1.PodQOSClass) {
+	for _, p := range l.pairs {
+		p.settle()
+		if class == corev1.PodQOSGuaranteed {
+			p.relink()
+			p.settle()
+		}
+	}
+}
+
+// decision collects what was decided; none is the reason of a decision that
+// changes nothing.
+func (l podLayout) decision(none Reason) Decision {
+	var d Decision
+	for _, v := range l.values() {
+		switch {
+		case v.changed():
+			c := Change{Field: v.Field, To: quantity(v.Resource, v.now), Reason: v.reason}
+			if v.was != unset {
+				q := quantity(v.Resource, v.was)
+				c.From = &q
+			}
+			d.Changes = append(d.Changes, c)
+		case v.target != unset && !v.managed:
+			d.Kept = append(d.Kept, Kept{Field: v.Field, Reason: v.reason, Message: v.message})
+		}
+	}
+	d.Reason = ReasonChange
+	if len(d.Changes) == 0 {
+		d.Reason = none
+		if len(d.Kept) > 0 {
+			d.Message = d.Kept[0].String()
+		}
+	}
+	return d
+}
+
+// String says which field is kept and why.
+func (k Kept) String() string {
+	return fmt.Sprintf("%s %s of container %s: %s", k.Resource, k.Field.Field, k.Container, k.Message)
+}
