@@ -32,6 +32,9 @@ type Container struct {
 	// StartedAt is the status's, or until there is one when the cgroup was first seen.
 	StartedAt time.Time
 	Resources corev1.ResourceRequirements
+	// AbsentAt is a moment shortly before at which the cgroup did not exist, so that its counters stood at zero; the zero
+	// time when it was there before anyone looked.
+	AbsentAt time.Time
 }
 
 // Discovery holds the node's measured containers. It is safe for concurrent use.
@@ -48,12 +51,14 @@ type Discovery struct {
 
 // podState is a pod, where it is, and the containers found in it.
 type podState struct {
-	pod     *Pod
-	deleted bool
+	pod       *Pod
+	deleted   bool
+	deletedAt time.Time // of the first Scan after
 
 	path       string
 	links      uint64
-	lastScan   time.Time
+	lastLook   time.Time // at whether the cgroup changed
+	lastScan   time.Time // of what is in it
 	lastSearch time.Time
 	dirty      bool
 	containers map[string]*found // by id
@@ -64,6 +69,7 @@ type podState struct {
 type found struct {
 	path      string
 	firstSeen time.Time
+	absentAt  time.Time
 	named     bool
 	status    containerStatus
 }
@@ -122,7 +128,13 @@ func (d *Discovery) Scan(now time.Time) ([]Container, bool) {
 	defer d.mu.Unlock()
 	for uid, s := range d.pods {
 		d.scanPod(s, now)
-		if s.deleted && len(s.containers) == 0 {
+		s.lastLook = now
+		switch {
+		case !s.deleted:
+			s.deletedAt = time.Time{}
+		case s.deletedAt.IsZero():
+			s.deletedAt = now
+		case len(s.containers) == 0 && now.Sub(s.deletedAt) > UnnamedFor:
 			delete(d.pods, uid)
 		}
 	}
@@ -161,7 +173,7 @@ func (d *Discovery) scanPod(s *podState, now time.Time) {
 	}
 	for id, p := range present {
 		if s.containers[id] == nil {
-			s.containers[id] = &found{path: p, firstSeen: now}
+			s.containers[id] = &found{path: p, firstSeen: now, absentAt: s.lastLook}
 			d.changed = true
 		}
 	}
@@ -217,7 +229,7 @@ func (d *Discovery) collect(now time.Time) []Container {
 	var all []Container
 	for _, s := range d.pods {
 		for id, f := range s.containers {
-			c := Container{ID: id, Path: f.path, Pod: s.pod, StartedAt: f.firstSeen}
+			c := Container{ID: id, Path: f.path, Pod: s.pod, StartedAt: f.firstSeen, AbsentAt: f.absentAt}
 			if status, ok := s.pod.statuses[id]; ok {
 				f.named, f.status = true, status
 			}
@@ -238,6 +250,49 @@ func (d *Discovery) collect(now time.Time) []Container {
 	}
 	slices.SortFunc(all, func(a, b Container) int { return strings.Compare(a.Path, b.Path) })
 	return all
+}
+
+// Lookup returns what is known of a container by its id, also after its cgroup is gone; false when no status has named it
+// or it is not one that is measured. Path is empty.
+func (d *Discovery) Lookup(uid types.UID, id string) (Container, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.pods[uid]
+	if s == nil {
+		return Container{}, false
+	}
+	status, named := s.pod.statuses[id]
+	spec := s.pod.containers[status.name]
+	if !named || !spec.measured {
+		return Container{}, false
+	}
+	return Container{ID: id, Pod: s.pod, Name: status.name, StartedAt: status.startedAt, Resources: spec.resources}, true
+}
+
+// OOMKilled returns the containers whose end, by their pod's status, was an OOM kill, and when.
+func (d *Discovery) OOMKilled() []Termination {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []Termination
+	for _, s := range d.pods {
+		for id, status := range s.pod.statuses {
+			spec := s.pod.containers[status.name]
+			if status.oomKilledAt.IsZero() || !spec.measured {
+				continue
+			}
+			all = append(all, Termination{
+				Container: Container{ID: id, Pod: s.pod, Name: status.name, StartedAt: status.startedAt, Resources: spec.resources},
+				At:        status.oomKilledAt,
+			})
+		}
+	}
+	return all
+}
+
+// Termination is the end of a container.
+type Termination struct {
+	Container
+	At time.Time
 }
 
 // Pods returns the enrolled pods, sorted by name.

@@ -144,6 +144,10 @@ func TestC26OnlyClearEvidenceEndsAContainer(t *testing.T) {
 	n.d.DeletePod(uid)
 	n.remove(id1)
 	n.expect("cgroup vanished", time.Second, map[string]string{})
+	if c, ok := n.d.Lookup(uid, id1); !ok || c.Name != "app" {
+		t.Errorf("the name of a container just gone: %+v, %v", c, ok)
+	}
+	n.scan(discovery.UnnamedFor + time.Second)
 	if pods := n.d.Pods(); len(pods) != 0 {
 		t.Errorf("%d pods kept", len(pods))
 	}
@@ -165,9 +169,18 @@ func TestRestart(t *testing.T) {
 	pod.Status.ContainerStatuses[0].LastTerminationState = terminated("app", id1).State
 	n.d.SetPod(pod)
 	n.expect("second run named", time.Second, map[string]string{id2: "app"})
+	all, _ := n.d.Scan(n.now)
+	if len(all) != 1 || !all[0].AbsentAt.Equal(start) {
+		t.Errorf("%+v: not known to be absent at the scan before", all)
+	}
 	pod = newPod()
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{terminated("app", id2)}
+	pod.Status.ContainerStatuses[0].State.Terminated.Reason = "OOMKilled"
+	pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.NewTime(start)
 	n.d.SetPod(pod)
+	if killed := n.d.OOMKilled(); len(killed) != 1 || killed[0].ID != id2 || !killed[0].At.Equal(start) {
+		t.Errorf("OOM kills by status: %+v", killed)
+	}
 	n.expect("ended by its status", time.Second, map[string]string{})
 }
 

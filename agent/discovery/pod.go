@@ -36,6 +36,19 @@ type containerStatus struct {
 	name      string
 	startedAt time.Time
 	ended     bool
+	// oomKilledAt is zero unless the runtime gave an OOM kill as the reason of the end.
+	oomKilledAt time.Time
+}
+
+// reasonOOMKilled is the reason a kubelet gives for a container which ended by an OOM kill.
+const reasonOOMKilled = "OOMKilled"
+
+func endOf(name string, t *corev1.ContainerStateTerminated) containerStatus {
+	s := containerStatus{name: name, startedAt: t.StartedAt.Time, ended: true}
+	if t.Reason == reasonOOMKilled {
+		s.oomKilledAt = t.FinishedAt.Time
+	}
+	return s
 }
 
 // NewPod reads an API object; false when the pod is not enrolled for measuring or has ended.
@@ -87,19 +100,20 @@ func (p *Pod) readStatus(status *corev1.PodStatus) {
 	} {
 		for i := range list {
 			s := &list[i]
-			if s.LastTerminationState.Terminated != nil {
-				p.note(s.LastTerminationState.Terminated.ContainerID, containerStatus{
-					name: s.Name, startedAt: s.LastTerminationState.Terminated.StartedAt.Time, ended: true,
-				})
+			if t := s.LastTerminationState.Terminated; t != nil {
+				p.note(t.ContainerID, endOf(s.Name, t))
 			}
 			current := containerStatus{name: s.Name}
-			switch {
+			switch t := s.State.Terminated; {
 			case s.State.Running != nil:
 				current.startedAt = s.State.Running.StartedAt.Time
 				running++
-			case s.State.Terminated != nil:
-				current.startedAt = s.State.Terminated.StartedAt.Time
-				current.ended = s.State.Terminated.ContainerID == s.ContainerID
+			case t != nil && t.ContainerID == s.ContainerID:
+				current = endOf(s.Name, t)
+			case s.State.Waiting != nil && s.LastTerminationState.Terminated != nil &&
+				s.LastTerminationState.Terminated.ContainerID == s.ContainerID:
+				// Between two runs the id is still that of the last.
+				continue
 			}
 			p.note(s.ContainerID, current)
 		}
