@@ -1,0 +1,197 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Write is one field and its whole new value.
+type Write struct {
+	Field Field
+	Value []byte // a Blob's encoding
+}
+
+// Batch is what an agent sends in one flush.
+type Batch struct {
+	Writes []Write
+	// Check are fields that may have been folded: final ones, and those of hours past.
+	Check []Field
+	// Live and OOMKills are written, Gone removed from the live values.
+	Live     []Live
+	Gone     []Gone
+	OOMKills []OOMKill
+}
+
+// Folded says how a field was taken into a block.
+type Folded struct {
+	// Whole is set if all of the field was folded; else Flush is the number of its samples that were.
+	Whole bool
+	Flush uint64
+	// Closed is set if the hour takes nothing any more and which fields were folded is not known any more.
+	Closed bool
+}
+
+// Reply is what a flush learned.
+type Reply struct {
+	// Written holds one value per Batch.Writes: whether Redis acknowledged it.
+	Written []bool
+	// KillsWritten likewise for Batch.OOMKills.
+	KillsWritten []bool
+	// Folded holds those of Batch.Check that were folded.
+	Folded map[Field]Folded
+	// Resets holds the last reset of every profile in the batch that has one.
+	Resets map[string]time.Time
+}
+
+// Flush writes a batch in one pipeline, one round trip per shard, and reads back what was folded or reset. Repeating it
+// changes nothing. On an error the reply still tells what was acknowledged; all else is to be sent again.
+func (s *Store) Flush(ctx context.Context, batch Batch) (Reply, error) {
+	p := flushPipeline{Pipeliner: s.client.Pipeline(), hashes: map[string]*redis.StringCmd{}}
+	writes := p.write(ctx, batch.Writes)
+	kills := p.putKills(ctx, batch.OOMKills)
+	p.putLive(ctx, batch.Live, batch.Gone)
+	marks := p.check(ctx, batch.Check)
+	p.readResets(ctx, batch)
+	if p.err != nil {
+		return Reply{}, p.err
+	}
+	if p.Len() == 0 {
+		return Reply{}, nil
+	}
+	cmds, err := p.Exec(ctx)
+	err = firstError(cmds, err)
+	reply := Reply{
+		Written: acknowledged(writes), KillsWritten: acknowledged(kills),
+		Folded: map[Field]Folded{}, Resets: map[string]time.Time{},
+	}
+	for field, cmds := range marks {
+		for _, cmd := range cmds {
+			value, cmdErr := cmd.Bytes()
+			if cmdErr != nil {
+				continue
+			}
+			m, markErr := decodeMark(value)
+			if markErr != nil {
+				err = errors.Join(err, fmt.Errorf("reading the mark of hour %d: %w", field.Hour, markErr))
+			} else if f, ok := m.folded(field.name()); ok {
+				reply.Folded[field] = f
+			}
+		}
+	}
+	for hash, cmd := range p.hashes {
+		at, resetErr := parseReset(cmd)
+		err = errors.Join(err, resetErr)
+		if !at.IsZero() {
+			reply.Resets[hash] = at
+		}
+	}
+	if err != nil {
+		return reply, fmt.Errorf("flushing measurements: %w", err)
+	}
+	return reply, nil
+}
+
+// folded returns how a field was folded.
+func (m mark) folded(name string) (Folded, bool) {
+	if m.all {
+		return Folded{Closed: true}, true
+	}
+	flush, ok := m.fields[fieldID(name)]
+	return Folded{Whole: flush == 0, Flush: flush}, ok
+}
+
+// firstError returns what failed in a pipeline; an absent key or field is no failure.
+func firstError(cmds []redis.Cmder, err error) error {
+	for _, cmd := range cmds {
+		if cmdErr := cmd.Err(); cmdErr != nil && !errors.Is(cmdErr, redis.Nil) {
+			return fmt.Errorf("%s: %w", cmd.Name(), cmdErr)
+		}
+	}
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
+}
+
+func acknowledged(cmds []*redis.IntCmd) []bool {
+	ok := make([]bool, len(cmds))
+	for i, cmd := range cmds {
+		ok[i] = cmd.Err() == nil
+	}
+	return ok
+}
+
+func parseReset(cmd *redis.StringCmd) (time.Time, error) {
+	text, err := cmd.Result()
+	if err != nil {
+		return time.Time{}, nil // absent, or reported as a failure of the pipeline
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || ms <= 0 {
+		return time.Time{}, fmt.Errorf("reading the reset mark: %q is not a time", text)
+	}
+	return time.UnixMilli(ms), nil
+}
+
+// flushPipeline collects commands and the first thing wrong with the batch itself.
+type flushPipeline struct {
+	redis.Pipeliner
+	hashes map[string]*redis.StringCmd // every profile in the batch, and its reset mark
+	err    error
+}
+
+func (p *flushPipeline) use(hash string) {
+	if _, ok := p.hashes[hash]; ok {
+		return
+	}
+	if err := validHash(hash); err != nil && p.err == nil {
+		p.err = err
+	}
+	p.hashes[hash] = nil
+}
+
+func (p *flushPipeline) write(ctx context.Context, writes []Write) []*redis.IntCmd {
+	cmds := make([]*redis.IntCmd, len(writes))
+	keys := map[string]bool{}
+	for i, w := range writes {
+		p.use(w.Field.Hash)
+		key := hourKey(w.Field.Hash, w.Field.Hour)
+		cmds[i] = p.HSet(ctx, key, w.Field.name(), w.Value)
+		keys[key] = true
+	}
+	for key := range keys {
+		p.PExpire(ctx, key, hourTTL)
+	}
+	return cmds
+}
+
+func (p *flushPipeline) check(ctx context.Context, fields []Field) map[Field][]*redis.StringCmd {
+	marks := make(map[Field][]*redis.StringCmd, len(fields))
+	type hour struct {
+		hash string
+		hour int64
+	}
+	read := map[hour][]*redis.StringCmd{}
+	for _, f := range fields {
+		p.use(f.Hash)
+		h := hour{f.Hash, f.Hour}
+		if _, ok := read[h]; !ok {
+			for _, b := range blocksOf(f.Hour) {
+				read[h] = append(read[h], p.HGet(ctx, blockKey(f.Hash, b), markField(f.Hour)))
+			}
+		}
+		marks[f] = read[h]
+	}
+	return marks
+}
+
+func (p *flushPipeline) readResets(ctx context.Context, batch Batch) {
+	for hash := range p.hashes {
+		p.hashes[hash] = p.Get(ctx, resetKey(hash))
+	}
+}
