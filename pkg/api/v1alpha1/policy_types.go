@@ -224,11 +224,13 @@ type CVMeanFloor struct {
 // Retention says how much history is used and how fast it loses weight.
 // +kubebuilder:validation:XValidation:rule="!has(self.window) || !has(self.halfLife) || duration(self.halfLife) <= duration(self.window)",message="halfLife must not be above window"
 type Retention struct {
-	// window is the age at which measurements are dropped. Default 192h (8 days).
+	// window is the age at which measurements are dropped. Default 192h (8
+	// days), or halfLife if that is longer.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h') && duration(self) <= duration('2160h')",message="window must lie between 1h and 2160h"
 	Window *metav1.Duration `json:"window,omitempty"`
-	// halfLife is the age at which a measurement has half its weight. Default 24h.
+	// halfLife is the age at which a measurement has half its weight. Default
+	// 24h, or window if that is shorter.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h') && duration(self) <= duration('2160h')",message="halfLife must lie between 1h and 2160h"
 	HalfLife *metav1.Duration `json:"halfLife,omitempty"`

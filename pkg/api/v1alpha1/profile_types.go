@@ -27,10 +27,11 @@ type Identity struct {
 	// +optional
 	PolicyRef *PolicyReference `json:"policyRef,omitempty"`
 	// measurementHash keys the measurements in Redis: 16 hexadecimal digits.
-	// +required
+	// Plimsoll always writes it; a profile without it is older than the field.
+	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{16}$`
-	MeasurementHash string `json:"measurementHash"`
+	MeasurementHash string `json:"measurementHash,omitempty"`
 }
 
 // PolicyReference names a policy.
