@@ -85,7 +85,7 @@ func steady(s policy.Settings, c *Container) (Reason, string) {
 			continue
 		}
 		if cv := math.Sqrt(sk.Variance()) / mean; cv > s.Readiness.MaxCV {
-			return TooVariable, fmt.Sprintf("%s varies by %.1f times its mean, the policy allows %.4g", r, cv, s.Readiness.MaxCV)
+			return TooVariable, fmt.Sprintf("%s varies by more than %.4g times its mean", r, s.Readiness.MaxCV)
 		}
 	}
 	return "", ""

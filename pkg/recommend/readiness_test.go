@@ -57,7 +57,7 @@ func TestReadiness(t *testing.T) {
 		"minutes reached": {settings: minutes, container: hours(1, 3), want: recommend.EnoughHistory, message: "samples, covered time and variation are as the policy asks"},
 		"too variable": {
 			container: func(c *recommend.Container) { c.Series[sample.CPU] = uneven(0.5, 2) },
-			want:      recommend.TooVariable, message: `container "app": cpu varies by 2.0 times its mean, the policy allows 1.5`,
+			want:      recommend.TooVariable, message: `container "app": cpu varies by more than 1.5 times its mean`,
 		},
 		"C45 a near-idle resource may vary": {
 			container: func(c *recommend.Container) { c.Series[sample.CPU] = uneven(0.02, 6) },
@@ -67,6 +67,13 @@ func TestReadiness(t *testing.T) {
 			settings:  func(s *policy.Settings) { s.Rules = s.Rules[2:] },
 			container: func(c *recommend.Container) { c.Series[sample.CPU] = uneven(0.5, 2) },
 			want:      recommend.EnoughHistory, message: "samples, covered time and variation are as the policy asks",
+		},
+		"C48 a CronJob's short runs, hour after hour": {
+			container: func(c *recommend.Container) {
+				c.Running, c.CoveredHours, c.CoveredMinutes = false, 24, 24
+				c.Series = recommend.Series{sample.CPU: flat(0.5, 24*40), sample.Memory: flat(gi, 24*40)}
+			},
+			want: recommend.EnoughHistory, message: "samples, covered time and variation are as the policy asks",
 		},
 		"no samples": {
 			container: func(c *recommend.Container) { c.Series = recommend.Series{} },
