@@ -1,6 +1,7 @@
 package fakekubelet
 
 import (
+	"cmp"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
+	"k8s.io/utils/ptr"
 )
 
 // containerManager is the kubelet's stub with pod cgroups kept in memory, which
@@ -50,8 +52,9 @@ func (p *podCgroups) config(pod *corev1.Pod) *cm.ResourceConfig {
 	if c == nil {
 		c = cm.ResourceConfigForPod(pod, true, cfsPeriod, false, kubeletconfig.NoneMemoryReservationPolicy)
 		// A cgroup without limits reads as unlimited, never as nothing.
-		c.Memory = orDefault(c.Memory, -1)
-		c.CPUQuota = orDefault(c.CPUQuota, -1)
+		c.Memory = cmp.Or(c.Memory, ptr.To[int64](-1))
+		c.CPUQuota = cmp.Or(c.CPUQuota, ptr.To[int64](-1))
+		c.CPUPeriod = cmp.Or(c.CPUPeriod, ptr.To[uint64](cfsPeriod))
 		p.configs[pod.UID] = c
 	}
 	return c
@@ -75,11 +78,4 @@ func (p *podCgroups) SetPodCgroupConfig(_ klog.Logger, pod *corev1.Pod, to *cm.R
 		c.CPUPeriod = to.CPUPeriod
 	}
 	return nil
-}
-
-func orDefault(p *int64, def int64) *int64 {
-	if p == nil {
-		return &def
-	}
-	return p
 }

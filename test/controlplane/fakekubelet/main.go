@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
 )
 
@@ -33,9 +34,8 @@ func Main(args []string) {
 		flags.Usage()
 		os.Exit(2)
 	}
-	// The kubelet makes its folders in the temporary one.
-	if err := os.Setenv("TMPDIR", *dir); err != nil {
-		klog.Fatal(err)
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(gates); err != nil {
+		klog.Fatalf("setting feature gates: %v", err)
 	}
 	listener, err := net.Listen("unix", filepath.Join(*dir, nodes[0]+".sock"))
 	if err != nil {
@@ -47,7 +47,7 @@ func Main(args []string) {
 	}
 	go func() { klog.Fatal(serveControl(listener, runtimes)) }()
 	for i, name := range nodes {
-		if err := startNode(context.Background(), *kubeconfig, name, size, runtimes[i]); err != nil {
+		if err := startNode(context.Background(), *kubeconfig, *dir, name, size, runtimes[i]); err != nil {
 			klog.Fatalf("starting node %s: %v", name, err)
 		}
 	}
