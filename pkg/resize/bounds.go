@@ -1,6 +1,8 @@
 package resize
 
 import (
+	"math"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -20,13 +22,16 @@ func bound(pairs []*pair, b Bounds) {
 			v.cap(node, ReasonNode)
 			v.bound()
 		}
+		p.orderTargets()
 	}
 }
 
 func (p *pair) limitRange(item corev1.LimitRangeItem) {
 	p.lrMin = max(p.lrMin, amountIn(item.Min, p.res))
-	for _, v := range p.values() {
-		v.cap(amountIn(item.Max, p.res), ReasonLimitRange)
+	if n := amountIn(item.Max, p.res); n != unset {
+		p.lrMax = min(p.lrMax, n)
+		p.req.cap(n, ReasonLimitRange)
+		p.lim.cap(n, ReasonLimitRange)
 	}
 	if q, ok := item.MaxLimitRequestRatio[p.res]; ok {
 		if r := q.AsApproximateFloat64(); r > 0 && (p.ratio == 0 || r < p.ratio) {
@@ -42,7 +47,7 @@ func (v *value) cap(n int64, r Reason) {
 }
 
 func (v *value) bound() {
-	if v.target == unset {
+	if !v.managed {
 		return
 	}
 	v.reason = ReasonRecommended
@@ -54,22 +59,41 @@ func (v *value) bound() {
 	}
 }
 
-// settle makes a container's values agree with each other: the LimitRange's
-// minimum, request ≤ limit, the limit-to-request ratio. What cannot be made to
+// orderTargets lowers a request's target to where the limit will be.
+func (p *pair) orderTargets() {
+	lim := p.lim.was
+	if p.lim.managed {
+		lim = p.lim.target
+	}
+	if p.req.managed && lim != unset && p.req.target > lim {
+		p.req.target, p.req.reason = lim, ReasonLimit
+	}
+}
+
+// settle makes a container's values agree with each other: what a LimitRange
+// allows, request ≤ limit, the limit-to-request ratio. What cannot be made to
 // agree stays as it was.
 func (p *pair) settle() {
-	if p.lrMin != unset {
-		for _, v := range p.values() {
-			if v.changed() && v.now < p.lrMin {
-				v.move(p.lrMin, ReasonLimitRange)
-			}
+	for _, v := range p.values() {
+		if !v.changed() {
+			continue
 		}
+		if v.now > p.lrMax {
+			v.move(p.lrMax, ReasonLimitRange)
+		}
+		if v.now < p.lrMin {
+			v.move(p.lrMin, ReasonLimitRange)
+		}
+	}
+	if p.req.target != unset && p.req.now == unset && p.lim.changed() {
+		// The API server would copy the limit to the request.
+		p.lim.keep(p.req.reason, "the request is not set")
 	}
 	p.order()
 	p.limitRatio()
 	for _, v := range p.values() {
-		if v.changed() && (v.now > v.hi || p.lrMin != unset && v.now < p.lrMin) {
-			v.keep(v.capReasonOr(ReasonLimitRange), "no value keeps within every bound")
+		if v.changed() && !p.within(v) {
+			v.keep(v.boundReason(p), "no value keeps within every bound")
 		}
 	}
 	p.order()
@@ -81,11 +105,27 @@ func (p *pair) settle() {
 	}
 }
 
-func (v *value) capReasonOr(r Reason) Reason {
-	if v.now > v.hi && v.capReason != "" {
-		return v.capReason
+// within reports whether a changed value keeps its bounds. A running pod may
+// be on its way down to the policy's or the node's maximum; a LimitRange
+// allows no value above its own.
+func (p *pair) within(v *value) bool {
+	if v.now > p.lrMax || v.now < p.lrMin {
+		return false
 	}
-	return r
+	if v.now < v.was {
+		return v.now >= v.floor
+	}
+	return v.now <= v.hi
+}
+
+func (v *value) boundReason(p *pair) Reason {
+	switch {
+	case v.now > p.lrMax || v.now < p.lrMin:
+		return ReasonLimitRange
+	case v.now < v.was:
+		return ReasonLiveUsage
+	}
+	return v.capReason
 }
 
 // order keeps request ≤ limit: a request gives way to the limit, and a limit
@@ -116,12 +156,12 @@ func (p *pair) limitRatio() {
 	if p.ratioHolds() {
 		return
 	}
-	need := int64(float64(p.lim.now)/p.ratio) + 1
+	need := int64(math.Ceil(float64(p.lim.now) / p.ratio))
 	if need <= p.req.hi && need <= p.lim.now && p.req.managed {
 		p.req.move(need, ReasonLimitRange)
 		return
 	}
-	if fit := int64(p.ratio * float64(p.request(false))); p.lim.managed && fit >= p.lim.lo {
+	if fit := int64(p.ratio * float64(p.request(false))); p.lim.managed && fit >= max(p.lim.lo, p.lim.floor) {
 		p.lim.move(fit, ReasonLimitRange)
 	}
 }

@@ -2,6 +2,7 @@ package resize
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,10 +16,47 @@ const annotationLimitRanger = "kubernetes.io/limit-ranger"
 
 var createResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 
+// maxRounds bounds how often PlanCreate plans on top of its own answer.
+const maxRounds = 8
+
 // PlanCreate decides the values of a pod that is being created. Planning again
-// for the pod it was applied to changes nothing. The caller honours
-// Settings.Apply.DryRun.
+// for the pod it was applied to changes nothing: where values compete for what
+// a pod may have in all, it plans until they share that out. The caller
+// honours Settings.Apply.DryRun.
 func PlanCreate(in CreateInput) Decision {
+	d := planCreate(in)
+	if d.Reason != ReasonChange {
+		return d
+	}
+	pod := in.Pod.DeepCopy()
+	for range maxRounds {
+		d.Set(pod)
+		next := planCreate(CreateInput{Pod: pod, Settings: in.Settings, Profile: in.Profile, Bounds: in.Bounds, HPA: in.HPA})
+		d.Kept = next.Kept
+		if len(next.Changes) == 0 {
+			break
+		}
+		d.add(next.Changes)
+	}
+	d.Kept = slices.DeleteFunc(d.Kept, func(k Kept) bool {
+		return slices.ContainsFunc(d.Changes, func(c Change) bool { return c.Field == k.Field })
+	})
+	return d
+}
+
+// add puts later changes on top of the decision's.
+func (d *Decision) add(later []Change) {
+	for _, c := range later {
+		i := slices.IndexFunc(d.Changes, func(e Change) bool { return e.Field == c.Field })
+		if i < 0 {
+			d.Changes = append(d.Changes, c)
+			continue
+		}
+		d.Changes[i].To, d.Changes[i].Reason = c.To, c.Reason
+	}
+}
+
+func planCreate(in CreateInput) Decision {
 	if d, ok := gatePod(in.Pod); !ok {
 		return d
 	}

@@ -50,6 +50,9 @@ func Observe(pod *corev1.Pod) Progress {
 		if c.Type != corev1.PodResizePending || c.Status != corev1.ConditionTrue {
 			continue
 		}
+		if c.ObservedGeneration != 0 && c.ObservedGeneration < pod.Generation {
+			return Progress{Stage: StageUnseen}
+		}
 		switch c.Reason {
 		case corev1.PodReasonInfeasible:
 			return Progress{StageInfeasible, c.Reason, c.Message}

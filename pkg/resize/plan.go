@@ -88,8 +88,9 @@ func (p *pair) excluded(in PlanInput, class corev1.PodQOSClass) (Reason, string)
 			return ReasonSwap, "the container may use swap, whose share cannot be changed in place"
 		}
 	case corev1.ResourceCPU:
-		if in.Node.StaticCPU && class == corev1.PodQOSGuaranteed && p.req.was%1000 == 0 {
-			return ReasonStaticCPU, "the static CPU manager pins the container's cores"
+		// The kubelet calls any change of cpu in a Guaranteed pod infeasible then.
+		if in.Node.StaticCPU && class == corev1.PodQOSGuaranteed {
+			return ReasonStaticCPU, "the node's static CPU manager lets no Guaranteed pod change its cpu"
 		}
 	}
 	return "", ""
@@ -151,13 +152,17 @@ func (l podLayout) liveFloor(in PlanInput) {
 		}
 		live, known := in.Live[p.ctr.Name]
 		for _, v := range p.values() {
-			if v.now < v.was && !known {
+			if known {
+				continue
+			}
+			v.floor = v.was
+			if v.now < v.was {
 				v.keep(ReasonNoLiveUsage, "no use was reported in the last two minutes")
 			}
 		}
 		used := max(live.WorkingSet, live.PeakWorkingSet)
-		floor := int64(math.Ceil(float64(used) * (1 + in.Settings.Resize.DecreaseMargin)))
-		p.lim.lo = max(p.lim.lo, min(p.lim.was, floor))
+		floor := used + int64(math.Round(float64(used)*in.Settings.Resize.DecreaseMargin))
+		p.lim.floor = max(p.lim.floor, floor)
 		if v := &p.lim; v.now < v.was && v.now < floor {
 			if floor < v.was {
 				v.move(floor, ReasonLiveUsage)

@@ -95,32 +95,45 @@ func (l podLayout) caps(b Bounds, node *Node) []podCap {
 }
 
 // hold shrinks what grows until the pod keeps within the cap, each value in
-// proportion to its growth, and takes all growth back if that is not enough.
+// proportion to its growth, and takes all growth back if that is not enough. A
+// limit that the API server copies to an unset request is set whole or not at
+// all: the request it makes could not be told from one that was asked for.
 func (l podLayout) hold(c podCap) {
-	excess := l.total(c.res, c.field, false) - c.max
-	if excess <= 0 {
-		return
-	}
-	grown := l.grown(c)
-	var sum int64
-	for _, v := range grown {
-		sum += v.now - max(0, v.was)
-	}
-	for _, v := range grown {
-		inc := v.now - max(0, v.was)
-		cut := min(inc, int64(math.Ceil(float64(inc)/float64(sum)*float64(excess))))
-		if to := v.now - cut; to > v.was && to >= min(v.lo, v.now) && to > 0 {
-			v.move(to, c.reason)
-		} else {
-			v.keep(c.reason, "no room for more")
+	for {
+		excess := l.total(c.res, c.field, false) - c.max
+		grown := l.grown(c)
+		if excess <= 0 || len(grown) == 0 {
+			return
 		}
-	}
-	if l.total(c.res, c.field, false) > c.max {
-		for _, v := range l.grown(c) {
-			v.keep(c.reason, "no room for more")
+		var sum int64
+		for _, v := range grown {
+			sum += v.growth()
+		}
+		smaller := make([]int64, len(grown))
+		fit := true
+		for i, v := range grown {
+			cut := int64(math.Ceil(float64(v.growth()) / float64(sum) * float64(excess)))
+			smaller[i] = v.now - min(cut, v.growth())
+			if smaller[i] <= max(0, v.was) || smaller[i] < v.lo || v.Field.Field != c.field {
+				v.keep(c.reason, "no room for more")
+				fit = false // and leaves its room to the others
+			}
+		}
+		if fit {
+			for i, v := range grown {
+				v.move(smaller[i], c.reason)
+			}
+			if l.total(c.res, c.field, false) > c.max { // init containers decide the sum
+				for _, v := range grown {
+					v.keep(c.reason, "no room for more")
+				}
+			}
+			return
 		}
 	}
 }
+
+func (v *value) growth() int64 { return v.now - max(0, v.was) }
 
 // grown returns the values of a cap's field that are raised; a limit that
 // stands for an unset request counts as both.

@@ -92,28 +92,39 @@ func (p *pair) relink() {
 func distance(a, b int64) int64 { return max(a-b, b-a) }
 
 // keepBurstable keeps a pod from becoming Guaranteed because every request
-// happens to meet its limit, by one millicore or byte; it reports failure.
+// happens to meet its limit: it lowers a request, or else raises a limit, by
+// one millicore or byte; the one that differs already, if there is one. It
+// reports failure.
 func (l podLayout) keepBurstable() bool {
 	if l.class(false) != corev1.PodQOSGuaranteed {
 		return true
 	}
-	for _, p := range l.pairs {
-		if p.res != corev1.ResourceEphemeralStorage && p.lim.managed && p.lim.now < p.lim.hi && p.lim.now != unset {
-			p.lim.move(p.lim.now+1, ReasonQoS)
-			if p.ratioHolds() {
+	for _, already := range []bool{true, false} {
+		for _, p := range l.pairs {
+			if l.nudge(p, &p.req, -1, max(1, p.req.lo, p.lrMin), already) {
 				return true
 			}
-			p.lim.move(p.lim.now-1, ReasonQoS)
 		}
-	}
-	for _, p := range l.pairs {
-		if p.res != corev1.ResourceEphemeralStorage && p.req.managed && p.req.now > max(1, p.req.lo, p.lrMin) {
-			p.req.move(p.req.now-1, ReasonQoS)
-			if p.ratioHolds() {
+		for _, p := range l.pairs {
+			if l.nudge(p, &p.lim, 1, p.lim.hi, already) {
 				return true
 			}
-			p.req.move(p.req.now+1, ReasonQoS)
 		}
 	}
+	return false
+}
+
+// nudge moves a value by one unit if it is not at its bound, and takes it back
+// if that does not help. With already it moves only back to what the value was.
+func (l podLayout) nudge(p *pair, v *value, by, bound int64, already bool) bool {
+	if p.res == corev1.ResourceEphemeralStorage || !v.managed || v.now == unset || (v.now-bound)*by >= 0 || already && v.now+by != v.was {
+		return false
+	}
+	before := *v
+	v.move(v.now+by, ReasonQoS)
+	if p.ratioHolds() && l.class(false) != corev1.PodQOSGuaranteed {
+		return true
+	}
+	*v = before
 	return false
 }

@@ -21,7 +21,8 @@ type value struct {
 	Field
 	was, now  int64
 	target    int64 // recommended and bounded; unset when nothing is recommended
-	lo, hi    int64 // the policy's, the LimitRange's and the node's bounds; hi is a maximum of int64 when there is none
+	lo, hi    int64 // the policy's, the LimitRange's and the node's bounds; hi is maxAmount when there is none
+	floor     int64 // live usage, below which nothing is lowered
 	capReason Reason
 	managed   bool // a change is allowed
 	reason    Reason
@@ -45,8 +46,9 @@ type pair struct {
 	ctr      *corev1.Container
 	res      corev1.ResourceName
 	req, lim value
-	lrMin    int64 // the LimitRange's minimum; unset when there is none
-	ratio    float64
+	lrMin    int64   // the LimitRange's minimum; unset when there is none
+	lrMax    int64   // the LimitRange's maximum; maxAmount when there is none
+	ratio    float64 // the LimitRange's largest ratio of limit to request; 0 when there is none
 }
 
 func (p *pair) values() [2]*value { return [2]*value{&p.req, &p.lim} }
@@ -131,7 +133,7 @@ func collect(pod *corev1.Pod, s *policy.Settings, p *v1alpha1.WorkloadProfileSta
 	for _, ctr := range longRunning(pod) {
 		i := slices.IndexFunc(p.Containers, func(c v1alpha1.ContainerStatus) bool { return c.Name == ctr.Name })
 		for _, res := range resources {
-			pr := &pair{ctr: ctr, res: res, lrMin: unset}
+			pr := &pair{ctr: ctr, res: res, lrMin: unset, lrMax: maxAmount}
 			pr.req = newValue(ctr, res, v1alpha1.FieldRequest)
 			pr.lim = newValue(ctr, res, v1alpha1.FieldLimit)
 			for _, v := range pr.values() {
