@@ -79,10 +79,11 @@ func StartAPI(t TB, o Options) *API {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	dir, err := os.MkdirTemp("", "plimsoll-api-")
+	dir, remove, err := tempDir("api")
 	if err != nil {
-		t.Fatalf("making a folder for the control plane: %v", err)
+		t.Fatalf("%v", err)
 	}
+	t.Cleanup(remove)
 	a := &API{t: t, opts: o, dir: dir, Assets: assets}
 	t.Cleanup(a.Stop)
 	if err := a.startServer(); err != nil {
@@ -97,18 +98,19 @@ func StartAPI(t TB, o Options) *API {
 	return a
 }
 
-// Stop ends the control plane; clients of the API server should have stopped
-// by then, or the API server waits for their watches. It runs at the end of the
-// test by itself, and a second call does nothing.
+// Stop ends the control plane as a crash of everything would, since none of it
+// is kept. It runs at the end of the test by itself, and a second call does
+// nothing.
 func (a *API) Stop() {
-	// Without kubelets and controllers the API server has no watch to wait
-	// for. All keep their state in etcd, which goes too: there is nothing for
-	// them to do in order.
 	for _, p := range a.procs {
 		p.kill()
 	}
 	a.procs = nil
 	if a.env != nil {
+		// In order, the API server would wait for its clients' watches.
+		if err := errors.Join(a.killProgram("kube-apiserver"), a.killProgram("etcd")); err != nil {
+			a.t.Logf("%v", err)
+		}
 		if err := a.env.Stop(); err != nil {
 			a.t.Logf("stopping the API server: %v", err)
 		}
@@ -118,7 +120,6 @@ func (a *API) Stop() {
 		f.Close()
 	}
 	a.logs = nil
-	_ = os.RemoveAll(a.dir) // a leftover in the temporary folder harms nothing
 }
 
 func (a *API) startServer() error {
@@ -139,6 +140,13 @@ func (a *API) startServer() error {
 		ControlPlaneStopTimeout:  20 * time.Second,
 	}
 	server := a.env.ControlPlane.GetAPIServer()
+	a.env.ControlPlane.Etcd = &envtest.Etcd{DataDir: filepath.Join(a.dir, "etcd")}
+	server.CertDir = filepath.Join(a.dir, "kube-apiserver")
+	for _, dir := range []string{a.env.ControlPlane.Etcd.DataDir, server.CertDir} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return fmt.Errorf("making a folder for the control plane: %w", err)
+		}
+	}
 	flags := server.Configure().
 		// Without these two it needs a default route, and keeps a
 		// kubernetes Service nobody here uses up to date.
@@ -152,7 +160,6 @@ func (a *API) startServer() error {
 			return err
 		}
 	}
-	a.env.ControlPlane.Etcd = &envtest.Etcd{}
 	if server.Err, err = a.openLog("kube-apiserver"); err != nil {
 		return err
 	}

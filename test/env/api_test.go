@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"plimsoll.dev/test/env"
 )
@@ -26,6 +29,11 @@ import (
 var api *env.API
 
 func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	if os.Getenv(asChild) != "" {
+		childMain()
+		return
+	}
 	env.Main(m, func(t env.TB) {
 		api = env.StartAPI(t, env.Options{ControllerManager: true, Scheduler: true, Kubelets: 2, Audit: true})
 	})

@@ -66,7 +66,7 @@ func (a *API) waitForDefaultAccount() error {
 
 func (a *API) wait(what string, f func() error) error {
 	var dead error
-	err := poll(60*time.Second, func() error {
+	err := poll(120*time.Second, func() error {
 		if dead = a.alive(); dead != nil {
 			return nil
 		}

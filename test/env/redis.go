@@ -68,11 +68,11 @@ func startRedis(t TB, o RedisOptions, args ...string) *Redis {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	dir, err := os.MkdirTemp("", "plimsoll-redis-")
+	dir, remove, err := tempDir("redis")
 	if err != nil {
-		t.Fatalf("making a folder for Redis: %v", err)
+		t.Fatalf("%v", err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // a leftover in the temporary folder harms nothing
+	t.Cleanup(remove)
 	r := &Redis{t: t, dir: dir, opts: o, args: args, bin: bin}
 	t.Cleanup(r.Kill)
 	// The port is only known to be free once the server has bound it.
