@@ -53,7 +53,7 @@ func StartRedis(t TB, o RedisOptions) *Redis {
 func StartRedisReplica(t TB, primary *Redis) *Redis {
 	t.Helper()
 	o := primary.opts
-	args := []string{"--replicaof", "127.0.0.1 " + strconv.Itoa(primary.port), "--repl-diskless-sync-delay", "0"}
+	args := []string{"--replicaof", "127.0.0.1 " + strconv.Itoa(primary.port)}
 	if o.Password != "" {
 		args = append(args, "--masterauth", o.Password)
 	}
@@ -114,6 +114,8 @@ func (r *Redis) start() error {
 	args := []string{
 		"--port", strconv.Itoa(r.port), "--bind", "127.0.0.1", "--dir", r.dir,
 		"--save", "", "--daemonize", "no", "--maxmemory-policy", "noeviction",
+		// A primary would wait five seconds for more replicas.
+		"--repl-diskless-sync-delay", "0",
 	}
 	if r.opts.Persist {
 		args = append(args, "--appendonly", "yes", "--appendfsync", "always")

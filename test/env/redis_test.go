@@ -99,3 +99,44 @@ func TestRedisCluster(t *testing.T) {
 		})
 	}
 }
+
+func TestSentinelFailsOver(t *testing.T) {
+	primary := env.StartRedis(t, env.RedisOptions{Password: "secret"})
+	replica := env.StartRedisReplica(t, primary)
+	sentinel := env.StartSentinel(t, primary, 1)
+	do(t, primary, "SET", "k", "v")
+	do(t, primary, "WAIT", "1", "5000")
+	primary.Kill()
+	eventually(t, "the failover", func() error {
+		got, err := sentinel.Primary()
+		if err == nil && got != replica.Addr() {
+			err = fmt.Errorf("the primary is %s", got)
+		}
+		return err
+	})
+	if got := do(t, replica, "GET", "k"); got != "v" {
+		t.Errorf("k = %q after the failover, want v", got)
+	}
+}
+
+func TestClusterFailsOver(t *testing.T) {
+	c := env.StartRedisCluster(t, env.RedisClusterOptions{Replicas: 1})
+	owner := c.PrimaryOf("k")
+	do(t, owner, "SET", "k", "v")
+	do(t, owner, "WAIT", "1", "5000")
+	owner.Kill()
+	var heir *env.Redis
+	for i, p := range c.Primaries {
+		if p == owner {
+			heir = c.Replicas[i][0]
+		}
+	}
+	eventually(t, "the failover", func() error {
+		got, err := heir.Do("GET", "k") // redirected to the owner until it is the owner
+		if err == nil && got != "v" {
+			err = fmt.Errorf("k = %q", got)
+		}
+		return err
+	})
+	do(t, heir, "SET", "k", "w")
+}

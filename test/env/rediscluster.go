@@ -62,7 +62,7 @@ func startClusterNode(t TB, o RedisOptions) *Redis {
 		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
 		// The default bus port, 10000 above, may be anybody's.
 		"--cluster-port", strconv.Itoa(freePort()),
-		"--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0",
+		"--cluster-node-timeout", "2000",
 		"--cluster-require-full-coverage", "yes",
 	}
 	if o.Password != "" {
