@@ -65,6 +65,15 @@ func container(pod *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
+func valueOf(c *corev1.Container, f Field) (resource.Quantity, bool) {
+	list := c.Resources.Requests
+	if f.Field == v1alpha1.FieldLimit {
+		list = c.Resources.Limits
+	}
+	q, ok := list[f.Resource]
+	return q, ok
+}
+
 func put(r *corev1.ResourceRequirements, res corev1.ResourceName, f v1alpha1.ResourceField, q resource.Quantity) {
 	list := &r.Requests
 	if f == v1alpha1.FieldLimit {

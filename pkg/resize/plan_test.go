@@ -104,10 +104,10 @@ func TestPlanOutcomes(t *testing.T) {
 			in.Last = resize.Record{State: resize.StateResized, At: now.Add(-time.Minute), Since: now.Add(-time.Minute)}
 		}, resize.ReasonWatching},
 		"cool-down": {func(in *resize.PlanInput) {
-			in.Last = resize.Record{State: resize.StateSettled, At: now.Add(-14 * time.Minute)}
+			in.Last = resize.Record{State: resize.StateResized, At: now.Add(-14 * time.Minute)}
 		}, resize.ReasonCoolDown},
 		"cooled down": {func(in *resize.PlanInput) {
-			in.Last = resize.Record{State: resize.StateSettled, At: now.Add(-15 * time.Minute)}
+			in.Last = resize.Record{State: resize.StateResized, At: now.Add(-15 * time.Minute)}
 		}, resize.ReasonChange},
 		"schedule": {func(in *resize.PlanInput) {
 			in.Settings.Resize.Schedule = []policy.Window{{Days: everyDay, Start: 0, End: time.Hour}}

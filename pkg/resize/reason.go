@@ -83,3 +83,41 @@ const (
 	// ReasonLiveUsage: live usage and its margin decided.
 	ReasonLiveUsage Reason = "LiveUsage"
 )
+
+// Why a change that was decided is not sent, not kept or taken back.
+const (
+	// ReasonPeer: a live replica resized the pod a short while ago.
+	ReasonPeer Reason = "OwnedByPeer"
+	// ReasonFieldOwnedByOther: a person or another autoscaler owns a field.
+	ReasonFieldOwnedByOther Reason = "FieldOwnedByOther"
+	// ReasonConflict: the pod changed meanwhile.
+	ReasonConflict Reason = "Conflict"
+	// ReasonRefused: the API server refused the change.
+	ReasonRefused Reason = "Refused"
+	// ReasonGone: the pod is gone.
+	ReasonGone Reason = "Gone"
+	// ReasonDryRun: the policy only wants to know.
+	ReasonDryRun Reason = "DryRun"
+	// ReasonSuspended: PlimsollConfig suspends everything.
+	ReasonSuspended Reason = "Suspended"
+	// ReasonBudget: as many pods as the policy allows are being resized.
+	ReasonBudget Reason = "MaxConcurrent"
+	// ReasonCanary: the first pods of a change are still watched.
+	ReasonCanary Reason = "CanaryWatched"
+	// ReasonCanaryFailed: one of the first pods of a change did badly.
+	ReasonCanaryFailed Reason = "CanaryFailed"
+	// ReasonResized: the kubelet actuated the change.
+	ReasonResized Reason = "Resized"
+	// ReasonDeferred: the node had no room for longer than the policy waits.
+	ReasonDeferred Reason = "Deferred"
+	// ReasonTimeout: the kubelet took longer than the policy waits.
+	ReasonTimeout Reason = "TimedOut"
+	// ReasonOOMKilled: a container was OOM-killed after the change.
+	ReasonOOMKilled Reason = "OOMKilled"
+	// ReasonRestarted: a container restarted after the change.
+	ReasonRestarted Reason = "Restarted"
+	// ReasonUnready: the pod lost its readiness after the change.
+	ReasonUnready Reason = "Unready"
+	// ReasonThrottled: a container was throttled hard after its cpu limit was lowered.
+	ReasonThrottled Reason = "Throttled"
+)

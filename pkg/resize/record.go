@@ -32,9 +32,12 @@ type Record struct {
 	HeldUntil time.Time `json:"heldUntil,omitzero"`
 	// Refused is the pod's generation for which the kubelet called a resize infeasible.
 	Refused int64 `json:"refused,omitempty"`
-	// Restarts and OOM kills of the pod's containers when the change was sent.
+	// Restarts of the pod's containers that are no sign of harm.
 	Restarts int32 `json:"restarts,omitempty"`
-	OOMKills int64 `json:"oomKills,omitempty"`
+	// OOMKills of the pod's containers when the change was sent, if they were known.
+	OOMKills *int64 `json:"oomKills,omitempty"`
+	// Ready is whether the pod was ready when the change was sent, and has to stay so.
+	Ready bool `json:"ready,omitempty"`
 }
 
 // RecordedChange is one field of a Record: quantities as text, From empty when
@@ -54,18 +57,14 @@ type State string
 const (
 	// StateRequested: the API server accepted it, the kubelet has not acted yet.
 	StateRequested State = "Requested"
-	// StateResized: the kubelet actuated it, and the pod is watched.
+	// StateResized: the kubelet actuated it; the pod is watched for a while.
 	StateResized State = "Resized"
-	// StateSettled: the pod was watched and did well.
-	StateSettled State = "Settled"
 	// StateWithdrawn: the kubelet could not make room, and the change was taken back.
 	StateWithdrawn State = "Withdrawn"
 	// StateReverted: the kubelet called it infeasible, and it was taken back.
 	StateReverted State = "Reverted"
 	// StateRolledBack: the pod did badly, and the change was taken back.
 	StateRolledBack State = "RolledBack"
-	// StateSkipped: nothing was changed, for Reason.
-	StateSkipped State = "Skipped"
 	// StateDryRun: the changes would have been made.
 	StateDryRun State = "DryRun"
 )
