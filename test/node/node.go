@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -56,9 +57,10 @@ type Cluster struct {
 	config        *rest.Config
 	client        *kubernetes.Clientset
 
-	mu      sync.Mutex
-	daemons []*Process // the cluster's own
-	guests  []*Process // started by Run
+	mu       sync.Mutex
+	daemons  []*Process // the cluster's own
+	guests   []*Process // started by Run
+	forwards []net.Listener
 }
 
 // Start removes what killed clusters left behind and starts a new one. After
@@ -186,7 +188,10 @@ func (c *Cluster) connect() (err error) {
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	guests := c.guests
-	c.guests, c.daemons = nil, nil
+	for _, l := range c.forwards {
+		l.Close()
+	}
+	c.guests, c.daemons, c.forwards = nil, nil, nil
 	c.mu.Unlock()
 	for _, p := range slices.Backward(guests) {
 		_ = p.Stop(5 * time.Second) // how it ended is in its log

@@ -215,6 +215,20 @@ func TestRun(t *testing.T) {
 			t.Errorf("the kubelet says %s %q, %v; want 200 ok", resp.Status, body, err)
 		}
 	})
+	t.Run("forwarding reaches into the network", func(t *testing.T) {
+		address, err := c.Forward("127.0.0.1:10248")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.Get("http://" + address + "/healthz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Errorf("the kubelet says %s, want 200", resp.Status)
+		}
+	})
 	t.Run("a service account has its own rights", func(t *testing.T) {
 		kubeconfig, err := c.KubeconfigFor("default", "default")
 		if err != nil {

@@ -106,8 +106,7 @@ func Poll(ctx context.Context, timeout time.Duration, f func() error) error {
 		if err == nil {
 			return nil
 		}
-		var lost *endedError
-		if errors.As(err, &lost) {
+		if IsFinal(err) {
 			return err
 		}
 		select {
@@ -118,15 +117,21 @@ func Poll(ctx context.Context, timeout time.Duration, f func() error) error {
 	}
 }
 
-// endedError says that waiting longer is in vain.
-type endedError struct{ error }
+// finalError says that waiting longer is in vain.
+type finalError struct{ error }
 
-func (e *endedError) Unwrap() error { return e.error }
+func (e *finalError) Unwrap() error { return e.error }
 
 // Final marks an error that Poll returns at once.
 func Final(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &endedError{err}
+	return &finalError{err}
+}
+
+// IsFinal reports whether Final marked the error.
+func IsFinal(err error) bool {
+	var final *finalError
+	return errors.As(err, &final)
 }
