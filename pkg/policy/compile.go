@@ -12,6 +12,7 @@ type Compiled struct {
 	Priority int32
 	Settings Settings
 	selector selector
+	spec     v1alpha1.Selector // as it was written, to tell whether it changed
 }
 
 // Matches reports whether the selector matches; scope and rank are the Index's business.
@@ -40,6 +41,7 @@ func compile(spec v1alpha1.ResourcePolicySpec) (*Compiled, field.ErrorList) {
 	root := field.NewPath("spec")
 	c := &Compiled{
 		Priority: orZero(spec.Priority),
+		spec:     *spec.Selector.DeepCopy(),
 		selector: p.selector(root.Child("selector"), spec.Selector),
 		Settings: p.settings(root, spec),
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"plimsoll.dev/pkg/api/v1alpha1"
@@ -90,6 +91,42 @@ func (x *Index) Overlaps(in Input) []*Policy {
 		s = x.namespaced[winner.Ref.Namespace]
 	}
 	return s.equals(winner, &in)
+}
+
+// RescopedFrom reports whether the index can answer differently from another about
+// which policy governs a pod: a policy came, went, or changed in selector or
+// priority. All else a policy says is read from it when it is needed.
+func (x *Index) RescopedFrom(other *Index) bool {
+	if x == nil || other == nil {
+		return x != other
+	}
+	if len(x.byRef) != len(other.byRef) {
+		return true
+	}
+	for ref, p := range x.byRef {
+		q, ok := other.byRef[ref]
+		if !ok || p.compiled.Priority != q.compiled.Priority || !equality.Semantic.DeepEqual(p.compiled.spec, q.compiled.spec) {
+			return true
+		}
+	}
+	return false
+}
+
+// Tied reports whether any two policies of one scope have the same priority, so
+// that they may overlap.
+func (x *Index) Tied() bool {
+	if x == nil {
+		return false
+	}
+	if x.cluster.tied() {
+		return true
+	}
+	for _, s := range x.namespaced {
+		if s.tied() {
+			return true
+		}
+	}
+	return false
 }
 
 // Load returns the policy of a reference recorded earlier; false when there is

@@ -225,3 +225,13 @@ func (s *scope) equals(winner *Policy, in *Input) []*Policy {
 	}
 	return out
 }
+
+// tied reports whether two policies have the same priority.
+func (s *scope) tied() bool {
+	for i := 1; i < len(s.policies); i++ {
+		if s.policies[i].compiled.Priority == s.policies[i-1].compiled.Priority {
+			return true
+		}
+	}
+	return false
+}

@@ -62,9 +62,8 @@ func Enrolment(pod *corev1.Pod, site Site) (v1alpha1.Mode, Reason) {
 // requested returns the mode the labels ask for. A mode copied from the
 // namespace is not the pod's own: the namespace's label counts, also when it is gone.
 func requested(pod *corev1.Pod, site Site) (v1alpha1.Mode, Reason) {
-	own, labelled := pod.Labels[v1alpha1.LabelMode]
-	if labelled && !Copied(pod) {
-		return parse(own, ReasonPodLabel, ReasonInvalidMode)
+	if OwnMode(pod) {
+		return parse(pod.Labels[v1alpha1.LabelMode], ReasonPodLabel, ReasonInvalidMode)
 	}
 	if ns, ok := site.NamespaceLabels[v1alpha1.LabelMode]; ok {
 		return parse(ns, ReasonNamespaceLabel, ReasonInvalidNamespaceMode)
@@ -127,7 +126,13 @@ func podLevelResources(pod *corev1.Pod) bool {
 	return r != nil && len(r.Requests)+len(r.Limits) > 0
 }
 
-// Copied reports whether the pod's mode label is a copy of its namespace's.
+// OwnMode reports whether the pod has a mode label that is not a copy of its namespace's.
+func OwnMode(pod *corev1.Pod) bool {
+	_, labelled := pod.Labels[v1alpha1.LabelMode]
+	return labelled && !Copied(pod)
+}
+
+// Copied reports whether the pod is marked as carrying a copy of its namespace's mode.
 func Copied(pod *corev1.Pod) bool {
 	return pod.Labels[v1alpha1.LabelModeSource] == v1alpha1.ModeSourceNamespace
 }
@@ -141,11 +146,12 @@ func Live(pod *corev1.Pod) bool {
 // namespace's mode right: values to set, nil for a label to remove. It is empty
 // when nothing is to be done, always so for a pod whose mode is its own.
 func ModeLabels(pod *corev1.Pod, site Site) map[string]*string {
+	if OwnMode(pod) {
+		return nil
+	}
 	mode, reason := Enrolment(pod, site)
 	own, labelled := pod.Labels[v1alpha1.LabelMode]
 	switch {
-	case labelled && !Copied(pod):
-		return nil
 	case reason == ReasonNamespaceLabel:
 		if own == string(mode) {
 			return nil

@@ -3,6 +3,7 @@ package profile
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +24,8 @@ type Resolver struct {
 	Reader       client.Reader // cached: namespaces' metadata, the PlimsollConfig
 	Live         client.Reader // not cached: for a namespace made a moment ago
 	OwnNamespace string        // Plimsoll's own; empty outside a cluster
+
+	config atomic.Pointer[v1alpha1.PlimsollConfig] // the last one seen
 }
 
 // Answer is what a Resolver says about a pod.
@@ -60,7 +63,7 @@ func (a Answer) Stamps() map[string]string {
 // Resolve answers about a pod that lives, or is to be created, in the
 // namespace. A pod that is not enrolled gets no more than its mode and reason.
 func (r *Resolver) Resolve(ctx context.Context, pod *corev1.Pod, namespace string) (Answer, error) {
-	site, err := r.Site(ctx, namespace)
+	site, err := r.Site(ctx, pod, namespace)
 	if err != nil {
 		return Answer{Mode: v1alpha1.ModeOff}, err
 	}
@@ -84,40 +87,69 @@ func (r *Resolver) Resolve(ctx context.Context, pod *corev1.Pod, namespace strin
 	return a, nil
 }
 
-// Site gathers what enrolment depends on beside the pod.
-func (r *Resolver) Site(ctx context.Context, namespace string) (profile.Site, error) {
-	config, err := Config(ctx, r.Reader)
+// Site gathers what enrolment depends on beside the pod, which may be nil.
+func (r *Resolver) Site(ctx context.Context, pod *corev1.Pod, namespace string) (profile.Site, error) {
+	config, err := r.Config(ctx)
 	if err != nil {
 		return profile.Site{}, err
 	}
-	ns := namespaceMetadata()
-	err = r.Reader.Get(ctx, types.NamespacedName{Name: namespace}, ns)
-	if apierrors.IsNotFound(err) {
-		err = client.IgnoreNotFound(r.Live.Get(ctx, types.NamespacedName{Name: namespace}, ns))
-	}
+	labels, err := r.namespaceLabels(ctx, pod, namespace)
 	if err != nil {
-		return profile.Site{}, fmt.Errorf("reading namespace %s: %w", namespace, err)
+		return profile.Site{}, err
 	}
 	return profile.Site{
 		Namespace:       namespace,
-		NamespaceLabels: ns.Labels,
+		NamespaceLabels: labels,
 		OwnNamespace:    r.OwnNamespace,
-		IdentityLabels:  profile.IdentityLabels(config.Spec),
+		IdentityLabels:  profile.IdentityLabels(config),
 	}, nil
 }
 
-// Config returns the PlimsollConfig, one without settings when there is none.
-func Config(ctx context.Context, reader client.Reader) (*v1alpha1.PlimsollConfig, error) {
-	config := &v1alpha1.PlimsollConfig{}
-	err := reader.Get(ctx, types.NamespacedName{Name: v1alpha1.ConfigName}, config)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("reading PlimsollConfig %s: %w", v1alpha1.ConfigName, err)
+// namespaceLabels asks the API server about a namespace that is not in the cache
+// (yet), and about one whose mode is missing there though nothing but it can
+// enrol the pod: a pod comes to admission only if the pod or its namespace has a mode.
+func (r *Resolver) namespaceLabels(ctx context.Context, pod *corev1.Pod, namespace string) (map[string]string, error) {
+	key := types.NamespacedName{Name: namespace}
+	ns := namespaceMetadata()
+	err := r.Reader.Get(ctx, key, ns)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading namespace %s: %w", namespace, err)
 	}
-	return config, nil
+	_, has := ns.Labels[v1alpha1.LabelMode]
+	if err == nil && (has || pod == nil || profile.OwnMode(pod)) {
+		return ns.Labels, nil
+	}
+	ns = namespaceMetadata()
+	if err := r.Live.Get(ctx, key, ns); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading namespace %s from the API server: %w", namespace, err)
+	}
+	return ns.Labels, nil
+}
+
+// Config returns the spec of the PlimsollConfig, empty when there is none. One
+// that was there and has left the cache is looked for at the API server: without
+// its identity labels every pod would change its profile.
+func (r *Resolver) Config(ctx context.Context) (v1alpha1.PlimsollConfigSpec, error) {
+	key := types.NamespacedName{Name: v1alpha1.ConfigName}
+	config := &v1alpha1.PlimsollConfig{}
+	err := r.Reader.Get(ctx, key, config)
+	if apierrors.IsNotFound(err) {
+		if r.config.Load() == nil {
+			return v1alpha1.PlimsollConfigSpec{}, nil
+		}
+		err = r.Live.Get(ctx, key, config)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		r.config.Store(nil)
+		return v1alpha1.PlimsollConfigSpec{}, nil
+	case err != nil:
+		return v1alpha1.PlimsollConfigSpec{}, fmt.Errorf("reading PlimsollConfig %s: %w", v1alpha1.ConfigName, err)
+	}
+	r.config.Store(config)
+	return config.Spec, nil
 }
 
 func namespaceMetadata() *metav1.PartialObjectMetadata {
-	ns := &metav1.PartialObjectMetadata{}
-	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	return ns
+	return metadataOf(corev1.SchemeGroupVersion.WithKind("Namespace"))
 }
