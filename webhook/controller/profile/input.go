@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,7 +24,7 @@ type Resolver struct {
 	Live         client.Reader // not cached: for a namespace made a moment ago
 	OwnNamespace string        // Plimsoll's own; empty outside a cluster
 
-	config atomic.Pointer[v1alpha1.PlimsollConfig] // the last one seen
+	hadConfig atomic.Bool // a PlimsollConfig was there when it was last asked for
 }
 
 // Answer is what a Resolver says about a pod.
@@ -130,24 +129,25 @@ func (r *Resolver) namespaceLabels(ctx context.Context, pod *corev1.Pod, namespa
 // that was there and has left the cache is looked for at the API server: without
 // its identity labels every pod would change its profile.
 func (r *Resolver) Config(ctx context.Context) (v1alpha1.PlimsollConfigSpec, error) {
-	key := types.NamespacedName{Name: v1alpha1.ConfigName}
-	config := &v1alpha1.PlimsollConfig{}
-	err := r.Reader.Get(ctx, key, config)
-	if apierrors.IsNotFound(err) {
-		if r.config.Load() == nil {
-			return v1alpha1.PlimsollConfigSpec{}, nil
-		}
-		err = r.Live.Get(ctx, key, config)
+	config, err := Config(ctx, r.Reader)
+	if err == nil && config.Name == "" && r.hadConfig.Load() {
+		config, err = Config(ctx, r.Live)
 	}
-	switch {
-	case apierrors.IsNotFound(err):
-		r.config.Store(nil)
-		return v1alpha1.PlimsollConfigSpec{}, nil
-	case err != nil:
-		return v1alpha1.PlimsollConfigSpec{}, fmt.Errorf("reading PlimsollConfig %s: %w", v1alpha1.ConfigName, err)
+	if err != nil {
+		return v1alpha1.PlimsollConfigSpec{}, err
 	}
-	r.config.Store(config)
+	r.hadConfig.Store(config.Name != "")
 	return config.Spec, nil
+}
+
+// Config returns the PlimsollConfig, a nameless one without settings when there is none.
+func Config(ctx context.Context, reader client.Reader) (*v1alpha1.PlimsollConfig, error) {
+	config := &v1alpha1.PlimsollConfig{}
+	err := reader.Get(ctx, types.NamespacedName{Name: v1alpha1.ConfigName}, config)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading PlimsollConfig %s: %w", v1alpha1.ConfigName, err)
+	}
+	return config, nil
 }
 
 func namespaceMetadata() *metav1.PartialObjectMetadata {
