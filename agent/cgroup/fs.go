@@ -95,7 +95,7 @@ func (f FS) complete() (FS, error) {
 		missing = append(missing, "memory")
 	}
 	if len(missing) > 0 {
-		return FS{}, fmt.Errorf("no %s controller under %s: mount the host's cgroup file system there", strings.Join(missing, " and "), f.root)
+		return FS{}, fmt.Errorf("no %s controller under %s", strings.Join(missing, " and "), f.root)
 	}
 	return f, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -44,7 +45,8 @@ type Policies interface {
 
 // Options are the loop's settings.
 type Options struct {
-	// Interval is the shortest time between two samples of a container; a policy may ask for a longer one.
+	// Interval is the longest time between two looks for new containers, and that between two samples of a container
+	// where its policy does not say.
 	Interval time.Duration
 	// CPUBudget is the share of one core the process may use before it samples less often.
 	CPUBudget float64
@@ -72,6 +74,9 @@ type Loop struct {
 	kills   killLog
 	gone    []store.Gone
 	version uint64 // of the policies the targets were described with
+
+	lastTick atomic.Int64                             // Unix ns
+	flushes  atomic.Pointer[map[string]time.Duration] // by measurement hash
 }
 
 // NewLoop returns a loop that is not running.
@@ -126,7 +131,7 @@ func (l *Loop) Tick() time.Duration {
 		}
 		l.sample(t, now)
 		// Due times keep their rhythm, but one that fell far behind starts anew.
-		step := l.interval(max(t.sampling.Interval, l.options.Interval))
+		step := l.interval(t.sampling.Interval)
 		if t.due = t.due.Add(step); t.due.Before(now) {
 			t.due = now.Add(step)
 		}
@@ -139,6 +144,7 @@ func (l *Loop) Tick() time.Duration {
 		l.log.Info("sampling intervals changed to keep the CPU budget", "stretch", l.budget.stretch, "cores", l.budget.used)
 	}
 	l.metrics.tick(ended.Sub(began), l.budget)
+	l.lastTick.Store(ended.UnixNano())
 	return max(next.Sub(ended), slack)
 }
 
@@ -176,6 +182,30 @@ func (l *Loop) sync(found []discovery.Container, now time.Time) {
 		}
 	}
 	l.order = order
+	flushes := make(map[string]time.Duration, len(order))
+	for _, t := range order {
+		if every, ok := flushes[t.hash]; !ok || t.sampling.Flush < every {
+			flushes[t.hash] = t.sampling.Flush
+		}
+	}
+	l.flushes.Store(&flushes)
+}
+
+// FlushEvery returns how often the measurements of a profile are to be written; 0 when nothing of it is sampled. It takes
+// no lock, so that an accumulator may ask while it holds its own.
+func (l *Loop) FlushEvery(hash string) time.Duration {
+	if flushes := l.flushes.Load(); flushes != nil {
+		return (*flushes)[hash]
+	}
+	return 0
+}
+
+// LastTick returns when containers were last looked at; the zero time before the first.
+func (l *Loop) LastTick() time.Time {
+	if ns := l.lastTick.Load(); ns != 0 {
+		return time.Unix(0, ns)
+	}
+	return time.Time{}
 }
 
 // describe takes over what discovery knows, and sends what was held once it is known where to.
@@ -185,6 +215,9 @@ func (l *Loop) describe(t *target, c discovery.Container) {
 		t.startedAt = c.StartedAt
 	}
 	t.sampling = l.policies.Sampling(c.Pod.PolicyRef)
+	if t.sampling.Interval <= 0 {
+		t.sampling.Interval = l.options.Interval
+	}
 	t.hash = ""
 	if c.Name != "" && c.Pod.PolicyRef != "" {
 		t.hash = l.policies.Hash(c.Pod.Labels, c.Pod.PolicyRef)

@@ -45,7 +45,7 @@ func (l *Loop) View() []View {
 		v := View{
 			Namespace: t.Pod.Namespace, Pod: t.Pod.Name, PodUID: string(t.Pod.UID), Container: t.Name,
 			ID: t.ID, Cgroup: t.Path, PolicyRef: t.Pod.PolicyRef, ProfileRef: t.Pod.ProfileRef, Hash: t.hash,
-			Interval:  l.interval(max(t.sampling.Interval, l.options.Interval)).String(),
+			Interval:  l.interval(t.sampling.Interval).String(),
 			StartedAt: t.startedAt, SampledAt: t.last.at, Held: len(t.held),
 			CPUSeconds: t.reading[t.current].CPU.Seconds(), CPU: t.last.cpu, Throttled: throttled,
 			WorkingSet: float64(t.usage.WorkingSet), Anon: float64(t.usage.Anon),

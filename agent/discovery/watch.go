@@ -46,3 +46,36 @@ func (d *Discovery) delete(object any) {
 		d.DeletePod(pod.UID)
 	}
 }
+
+// StripPod is a cache transform which drops of a pod what discovery does not read.
+func StripPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil // a tombstone
+	}
+	stripped := &corev1.Pod{TypeMeta: pod.TypeMeta, ObjectMeta: pod.ObjectMeta, Status: corev1.PodStatus{
+		QOSClass:                   pod.Status.QOSClass,
+		InitContainerStatuses:      pod.Status.InitContainerStatuses,
+		ContainerStatuses:          pod.Status.ContainerStatuses,
+		EphemeralContainerStatuses: pod.Status.EphemeralContainerStatuses,
+	}}
+	stripped.ManagedFields = nil
+	stripped.Spec.NodeName = pod.Spec.NodeName
+	stripped.Spec.InitContainers = stripContainers(pod.Spec.InitContainers)
+	stripped.Spec.Containers = stripContainers(pod.Spec.Containers)
+	for i := range pod.Spec.EphemeralContainers {
+		stripped.Spec.EphemeralContainers = append(stripped.Spec.EphemeralContainers, corev1.EphemeralContainer{
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: pod.Spec.EphemeralContainers[i].Name},
+		})
+	}
+	return stripped, nil
+}
+
+func stripContainers(all []corev1.Container) []corev1.Container {
+	stripped := make([]corev1.Container, len(all))
+	for i := range all {
+		c := &all[i]
+		stripped[i] = corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+	}
+	return stripped
+}
