@@ -84,3 +84,13 @@ func put(r *corev1.ResourceRequirements, res corev1.ResourceName, f v1alpha1.Res
 	}
 	(*list)[res] = q
 }
+
+// ValueOf returns a request or limit of a pod; false when it is unset or the
+// container does not run as long as the pod.
+func ValueOf(pod *corev1.Pod, f Field) (resource.Quantity, bool) {
+	c := container(pod, f.Container)
+	if c == nil {
+		return resource.Quantity{}, false
+	}
+	return valueOf(c, f)
+}

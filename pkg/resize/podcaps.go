@@ -4,6 +4,7 @@ import (
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"plimsoll.dev/pkg/api/v1alpha1"
 )
@@ -152,4 +153,9 @@ func (l podLayout) grown(c podCap) []*value {
 		}
 	}
 	return out
+}
+
+// Requested returns what a pod requests of a resource, as the scheduler counts it.
+func Requested(pod *corev1.Pod, res corev1.ResourceName) resource.Quantity {
+	return quantity(res, podLayout{pod: pod}.total(res, v1alpha1.FieldRequest, true))
 }

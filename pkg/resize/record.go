@@ -65,6 +65,8 @@ const (
 	StateReverted State = "Reverted"
 	// StateRolledBack: the pod did badly, and the change was taken back.
 	StateRolledBack State = "RolledBack"
+	// StateLeft: somebody else owns the fields, and nothing was sent.
+	StateLeft State = "LeftAlone"
 	// StateDryRun: the changes would have been made.
 	StateDryRun State = "DryRun"
 )

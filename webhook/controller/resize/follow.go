@@ -1,0 +1,251 @@
+package resize
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"plimsoll.dev/pkg/api/v1alpha1"
+	"plimsoll.dev/pkg/policy"
+	"plimsoll.dev/pkg/profile"
+	plan "plimsoll.dev/pkg/resize"
+)
+
+const (
+	// writtenAfter is how long a resize may be on its way before the pod says
+	// so. Most are done sooner and need no word until then.
+	writtenAfter = 5 * time.Second
+	// peerAfter is how long a live peer's resize is its own to follow.
+	peerAfter = 30 * time.Second
+	// watchEvery is how often a pod is looked at while it is watched: events
+	// tell all but its live use.
+	watchEvery = 30 * time.Second
+)
+
+// fieldManager owns the annotation this package writes.
+const fieldManager = "plimsoll"
+
+// sentNow notes a resize that the API server accepted.
+func (c *Controller) sentNow(before, after *corev1.Pod, profile string, r plan.Record) {
+	if by, at, ok := plan.LastBy(after); ok && by == c.Replica {
+		r.At = at
+	}
+	c.book.put(before.UID, sent{record: r, generation: after.Generation, profile: profile})
+	c.follow(client.ObjectKeyFromObject(before), writtenAfter)
+}
+
+// turnedDown notes why a pod was not resized, on the pod where somebody has to
+// know, and for a while in memory where trying again would be the same.
+func (c *Controller) turnedDown(ctx context.Context, pod *corev1.Pod, a answer) error {
+	switch a.reason {
+	case plan.ReasonRefused:
+		c.book.refuse(pod.UID, pod.Generation, c.Now().Add(refusedFor))
+		c.event(pod, corev1.EventTypeWarning, plan.ReasonRefused, "the API server refused a resize: "+a.message)
+	case plan.ReasonFieldOwnedByOther:
+		c.book.refuse(pod.UID, pod.Generation, c.Now().Add(refusedFor))
+		r := c.record(pod)
+		if r.State == plan.StateLeft && r.Message == a.message {
+			return nil
+		}
+		r.State, r.Since, r.Reason, r.Message = plan.StateLeft, c.Now(), a.reason, a.message
+		c.event(pod, corev1.EventTypeWarning, a.reason, "the pod is not resized: its resources are "+a.message)
+		return c.write(ctx, pod, r)
+	}
+	return nil
+}
+
+// FollowPod looks at what became of a pod's last resize and does what comes
+// next: says that it is done, takes it back, or waits.
+func (c *Controller) FollowPod(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	pod := &corev1.Pod{}
+	if err := c.Client.Get(ctx, req.NamespacedName, pod, client.UnsafeDisableDeepCopy); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	s, ours := c.book.sent(pod.UID)
+	if !resizes(pod) || pod.DeletionTimestamp != nil {
+		c.book.forget(pod.UID)
+		return reconcile.Result{}, nil
+	}
+	if ours && pod.Generation < s.generation {
+		return reconcile.Result{RequeueAfter: shortly}, nil // the cache is behind
+	}
+	settings, hash := c.settingsOf(ctx, pod)
+	r := c.record(pod)
+	if !ours {
+		if !c.active() || !c.owns(podKey(pod)) {
+			return reconcile.Result{}, nil
+		}
+		if wait := c.adopt(pod, &r); wait > 0 {
+			return reconcile.Result{RequeueAfter: wait}, nil
+		}
+	}
+	live, err := c.live.of(ctx, hash, c.Now())
+	if err != nil {
+		live = nil
+	}
+	step := plan.Follow(plan.FollowInput{Pod: pod, Record: r, Settings: settings.Resize, Live: live[string(pod.UID)], Now: c.Now()})
+	if step.Changed {
+		return c.take(ctx, pod, step, settings.Resize.Interval)
+	}
+	return c.wait(ctx, pod, s, ours, step)
+}
+
+// settingsOf returns the settings of the policy that governs a pod, and its
+// measurement hash, as far as they are known.
+func (c *Controller) settingsOf(ctx context.Context, pod *corev1.Pod) (policy.Settings, string) {
+	settings, hash := policy.DefaultSettings(), ""
+	ref, err := profile.ParseRef(pod.Annotations[v1alpha1.AnnotationPolicyRef])
+	if index := c.Policies.Get(); err == nil && index != nil {
+		if p, ok := index.Load(ref); ok {
+			settings = p.Settings
+		}
+	}
+	wp := &v1alpha1.WorkloadProfile{}
+	key := types.NamespacedName{Name: pod.Annotations[v1alpha1.AnnotationProfileRef]}
+	if key.Name != "" && c.Client.Get(ctx, key, wp, client.UnsafeDisableDeepCopy) == nil {
+		hash = wp.Spec.Identity.MeasurementHash
+	}
+	return settings, hash
+}
+
+// adopt fills in the record of a change that no living replica follows, and
+// returns how long to leave one to the peer that does.
+func (c *Controller) adopt(pod *corev1.Pod, r *plan.Record) time.Duration {
+	by, at, ok := plan.LastBy(pod)
+	unrecorded := ok && at.After(r.At.Add(shortly))
+	if !unrecorded {
+		by, at = r.By, r.At
+	}
+	if by != c.Replica && c.Ring != nil && c.Ring.Live(by) && (unrecorded || r.State == plan.StateRequested) {
+		if left := at.Add(peerAfter).Sub(c.Now()); left > 0 {
+			return left
+		}
+	}
+	if unrecorded {
+		*r = plan.Adopt(pod, by, at)
+	}
+	return 0
+}
+
+// wait writes down a resize that takes long, and forgets one that is written.
+func (c *Controller) wait(ctx context.Context, pod *corev1.Pod, s sent, ours bool, step plan.Step) (reconcile.Result, error) {
+	again := step.Again
+	if step.Record.State == plan.StateResized {
+		again = min(again, watchEvery)
+	}
+	if !ours {
+		return reconcile.Result{RequeueAfter: again}, nil
+	}
+	stands, err := plan.ParseRecord(pod.Annotations[v1alpha1.AnnotationResize])
+	if s.written && err == nil && stands.State == s.record.State && stands.Since.Equal(s.record.Since) {
+		if s.record.State != plan.StateRequested {
+			c.book.settle(pod.UID)
+		}
+		return reconcile.Result{RequeueAfter: again}, nil
+	}
+	if s.written || s.record.State != plan.StateRequested {
+		return reconcile.Result{RequeueAfter: again}, nil
+	}
+	if age := c.Now().Sub(s.record.At); age < writtenAfter {
+		return reconcile.Result{RequeueAfter: writtenAfter - age}, nil
+	}
+	if err := c.write(ctx, pod, step.Record); err != nil {
+		return reconcile.Result{}, err
+	}
+	s.written = true
+	c.book.put(pod.UID, s)
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// take does what a step asks for: sends what takes a change back, writes the
+// record, says so.
+func (c *Controller) take(ctx context.Context, pod *corev1.Pod, step plan.Step, interval time.Duration) (reconcile.Result, error) {
+	release, ok := c.book.reserve(pod.UID)
+	if !ok {
+		return reconcile.Result{RequeueAfter: shortly}, nil
+	}
+	defer release()
+	generation := pod.Generation
+	if len(step.TakeBack) > 0 {
+		after, err := c.takeBack(ctx, pod, &step, interval)
+		if errors.Is(err, errNotActive) {
+			return reconcile.Result{RequeueAfter: shortly}, nil
+		}
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		if after != nil {
+			generation = after.Generation
+		}
+	}
+	if err := c.write(ctx, pod, step.Record); err != nil {
+		return reconcile.Result{}, err
+	}
+	profile := pod.Annotations[v1alpha1.AnnotationProfileRef]
+	c.book.put(pod.UID, sent{record: step.Record, generation: generation, profile: profile, written: true})
+	c.learn(pod, step.Record)
+	c.say(pod, step.Record)
+	c.Metrics.outcome(profile, step.Record.Reason)
+	c.wake(profile)
+	return reconcile.Result{RequeueAfter: step.Again}, nil
+}
+
+// takeBack sends the changes that undo a resize and puts what came of it into
+// the step's record. It returns the pod after it, nil when nothing was changed.
+func (c *Controller) takeBack(ctx context.Context, pod *corev1.Pod, step *plan.Step, interval time.Duration) (*corev1.Pod, error) {
+	if !c.active() {
+		return nil, errNotActive
+	}
+	if stop, err := c.suspended(ctx); err != nil || stop {
+		return nil, errors.Join(err, errNotActive)
+	}
+	a, err := c.send(ctx, pod, step.TakeBack, interval)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.reason == plan.ReasonConflict || a.reason == plan.ReasonPeer:
+		return nil, errNotActive // look again: the pod may be another's by now
+	case a.reason != "":
+		step.Record.Message += "; it was not taken back: " + a.message
+		return nil, nil
+	}
+	if by, at, ok := plan.LastBy(a.pod); ok && by == c.Replica {
+		step.Record.At = at
+	}
+	if step.Record.State == plan.StateReverted {
+		step.Record.Refused = a.pod.Generation
+	}
+	return a.pod, nil
+}
+
+// learn remembers a node that pins cores: no field of the API tells.
+func (c *Controller) learn(pod *corev1.Pod, r plan.Record) {
+	if r.Reason == plan.ReasonInfeasible && strings.Contains(r.Message, `CPU Manager policy "static"`) {
+		c.book.learnPinning(pod.Spec.NodeName)
+	}
+}
+
+// write puts a record on the pod.
+func (c *Controller) write(ctx context.Context, pod *corev1.Pod, r plan.Record) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "annotations": map[string]string{v1alpha1.AnnotationResize: r.String()},
+	}})
+	if err != nil {
+		return fmt.Errorf("encoding the record of a resize: %w", err)
+	}
+	target := &corev1.Pod{}
+	target.Name, target.Namespace = pod.Name, pod.Namespace
+	err = c.Client.Patch(ctx, target, client.RawPatch(types.MergePatchType, body), client.FieldOwner(fieldManager))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the record of a resize on pod %s: %w", podKey(pod), err)
+	}
+	return nil
+}
