@@ -56,7 +56,7 @@ func (s Step) Input(r corev1.ResourceName) string {
 	case OpStartup:
 		return fmt.Sprintf("at least start-up's %s of %d samples × %s", s.aggregation(), s.Samples, number(s.Factor))
 	case OpOOM:
-		return fmt.Sprintf("at least what OOM kills ask for (%d, the one that decides at limit %s %s ago)", s.Kills, operand, ago(s.Age))
+		return fmt.Sprintf("at least what the OOM kill %s ago at limit %s asks for (%d remembered)", ago(s.Age), operand, s.Kills)
 	case OpFloor:
 		return "policy's min " + operand
 	case OpCap:
@@ -73,19 +73,22 @@ func (s Step) Input(r corev1.ResourceName) string {
 // Short derives the value in one line of at most 512 bytes.
 func (r Recommendation) Short() string {
 	var b strings.Builder
-	for i, s := range r.Steps {
-		if i > 0 && s.Value == r.Steps[i-1].Value && s.idle() {
+	before := ""
+	for _, s := range r.Steps {
+		value := Format(s.Value, r.Resource)
+		if value == before && s.idle() {
 			continue
 		}
 		if b.Len() > 0 {
-			b.WriteString("; ")
+			b.WriteString(separator)
 		}
 		b.WriteString(s.Input(r.Resource))
-		b.WriteString(" = ")
-		b.WriteString(Format(s.Value, r.Resource))
+		b.WriteString(equals)
+		b.WriteString(value)
+		before = value
 	}
 	if r.Share.Censored {
-		b.WriteString("; use above the present limit does not show")
+		b.WriteString(separator + "use above the present limit does not show")
 	}
 	return truncate(b.String(), 512)
 }

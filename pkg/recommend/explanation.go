@@ -35,7 +35,7 @@ type ValueDerivation struct {
 
 // StepExplanation is one step: what was done, with what, and the value after it.
 type StepExplanation struct {
-	Operation Operation `json:"operation"`
+	Operation Operation `json:"operation,omitempty"`
 	Input     string    `json:"input"`
 	Value     string    `json:"value"`
 }

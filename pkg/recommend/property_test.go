@@ -115,6 +115,10 @@ func TestPropertyBounds(t *testing.T) {
 			if s := rec.Short(); len(s) > 512 || s == "" || !utf8.ValidString(s) {
 				t.Fatalf("%v: the short form has %d bytes: %q", key, len(s), s)
 			}
+			steps := recommend.ParseShort(rec.Short())
+			if last := steps[len(steps)-1]; !strings.HasSuffix(rec.Short(), "…") && !rec.Share.Censored && last.Value != recommend.Format(rec.Value, rec.Resource) {
+				t.Fatalf("%v: the short form ends with %+v, the value is %v", key, last, rec.Value)
+			}
 			if rec.Share.Above < 0 || rec.Share.Above > 1 {
 				t.Fatalf("%v: share %v", key, rec.Share.Above)
 			}
