@@ -11,16 +11,16 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/selection"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"plimsoll.dev/pkg/api/v1alpha1"
+	"plimsoll.dev/webhook/controller/profile"
 )
 
 func newScheme() *runtime.Scheme {
@@ -34,15 +34,16 @@ func newScheme() *runtime.Scheme {
 // they are enrolled, owners as metadata, and of each object the parts in use.
 func cacheOptions(o *options) cache.Options {
 	own := map[string]cache.Config{o.namespace: {}}
-	by := map[client.Object]cache.ByObject{
-		&corev1.Pod{}:               {Label: enrolled(), Transform: stripPod},
-		&corev1.Node{}:              {Transform: stripNode},
-		&corev1.Namespace{}:         {Transform: keepLabels},
-		&appsv1.ReplicaSet{}:        {Transform: keepOwners},
-		&batchv1.Job{}:              {Transform: keepOwners},
-		&coordinationv1.Lease{}:     {Namespaces: own},
-		&v1alpha1.PolicyPodStatus{}: {Namespaces: own},
-		&v1alpha1.AgentStatus{}:     {Namespaces: own},
+	by := profile.CacheOptions().ByObject
+	by[&corev1.Node{}] = cache.ByObject{Transform: stripNode}
+	by[&coordinationv1.Lease{}] = cache.ByObject{Namespaces: own}
+	by[&v1alpha1.PolicyPodStatus{}] = cache.ByObject{Namespaces: own}
+	by[&v1alpha1.AgentStatus{}] = cache.ByObject{Namespaces: own}
+	for object, options := range by {
+		if _, ok := object.(*corev1.Pod); ok {
+			options.Transform = stripPod(options.Transform)
+			by[object] = options
+		}
 	}
 	if o.certMode == certSelfSigned {
 		maps.Copy(by, o.certificates().CacheOptions())
@@ -55,35 +56,18 @@ func cacheOptions(o *options) cache.Options {
 	}
 }
 
-// enrolled selects pods with a mode label other than off: the API server sends
-// no others.
-func enrolled() labels.Selector {
-	has, err := labels.NewRequirement(v1alpha1.LabelMode, selection.Exists, nil)
-	utilruntime.Must(err)
-	on, err := labels.NewRequirement(v1alpha1.LabelMode, selection.NotIn, []string{string(v1alpha1.ModeOff)})
-	utilruntime.Must(err)
-	return labels.NewSelector().Add(*has, *on)
-}
-
-// stripPod drops what nothing reads. managedFields stay on pods that may be
-// resized: they say who owns a resource field.
-func stripPod(o any) (any, error) {
-	pod, ok := o.(*corev1.Pod)
-	if !ok {
-		return o, nil // a tombstone
-	}
-	if pod.Labels[v1alpha1.LabelMode] != string(v1alpha1.ModeResize) {
-		pod.ManagedFields = nil
-	}
-	pod.Spec.Volumes, pod.Spec.Affinity, pod.Spec.Tolerations, pod.Spec.TopologySpreadConstraints = nil, nil, nil, nil
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			c := &list[i]
-			c.Command, c.Args, c.Env, c.EnvFrom, c.VolumeMounts, c.VolumeDevices = nil, nil, nil, nil, nil, nil
-			c.LivenessProbe, c.ReadinessProbe, c.StartupProbe, c.Lifecycle, c.SecurityContext = nil, nil, nil, nil, nil
+// stripPod keeps managedFields only of pods that may be resized: they say who
+// owns a resource field.
+func stripPod(then toolscache.TransformFunc) toolscache.TransformFunc {
+	return func(o any) (any, error) {
+		if pod, ok := o.(*corev1.Pod); ok {
+			if pod.Labels[v1alpha1.LabelMode] != string(v1alpha1.ModeResize) {
+				pod.ManagedFields = nil
+			}
+			pod.Spec.Affinity, pod.Spec.Tolerations, pod.Spec.TopologySpreadConstraints = nil, nil, nil
 		}
+		return then(o)
 	}
-	return pod, nil
 }
 
 func stripNode(o any) (any, error) {
@@ -94,20 +78,6 @@ func stripNode(o any) (any, error) {
 	node.ManagedFields = nil
 	node.Status.Images, node.Status.VolumesInUse, node.Status.VolumesAttached = nil, nil, nil
 	return node, nil
-}
-
-func keepLabels(o any) (any, error) {
-	if m, ok := o.(*metav1.PartialObjectMetadata); ok {
-		m.ManagedFields, m.Annotations = nil, nil
-	}
-	return o, nil
-}
-
-func keepOwners(o any) (any, error) {
-	if m, ok := o.(*metav1.PartialObjectMetadata); ok {
-		m.ManagedFields, m.Annotations, m.Labels = nil, nil, nil
-	}
-	return o, nil
 }
 
 // watch starts the caches that admission reads, so that being ready includes them.

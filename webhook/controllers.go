@@ -3,8 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -12,6 +16,8 @@ import (
 	"plimsoll.dev/pkg/store"
 	"plimsoll.dev/webhook/admission"
 	"plimsoll.dev/webhook/controller/profile"
+	"plimsoll.dev/webhook/controller/recommend"
+	"plimsoll.dev/webhook/controller/resize"
 )
 
 // Paths of the admission server, as the webhook configurations name them.
@@ -20,29 +26,110 @@ const (
 	pathPolicies = "/validate-policies"
 )
 
-// wire is the one list of what runs.
-func wire(ctx context.Context, mgr manager.Manager, o *options, measurements *store.Store, s *state) error {
-	policies := &policy.Holder{}
-	resolver := profile.NewResolver(mgr, policies, o.namespace)
-	if err := watch(ctx, mgr.GetCache()); err != nil {
-		return err
-	}
-	if err := mgr.Add(everyReplica(s.waitForCaches(mgr.GetCache()))); err != nil {
-		return fmt.Errorf("adding the readiness of caches: %w", err)
-	}
-	return serveAdmission(ctx, mgr, resolver, s)
+// Profiles worked on at once: recommending waits for Redis, resizing for the API server.
+const (
+	recommendWorkers = 4
+	resizeWorkers    = 4
+)
+
+// parts is what the controllers share.
+type parts struct {
+	mgr          manager.Manager
+	options      *options
+	measurements *store.Store
+	policies     *policy.Holder
+	resolver     *profile.Resolver
+	pods         podsOf
+	recorder     events.EventRecorder
+	state        *state
 }
 
-func serveAdmission(ctx context.Context, mgr manager.Manager, resolver *profile.Resolver, s *state) error {
-	nodes, err := admission.NewNodes(ctx, mgr.GetCache())
+// wire is the one list of what runs.
+func wire(ctx context.Context, mgr manager.Manager, o *options, measurements *store.Store, s *state) error {
+	p := &parts{mgr: mgr, options: o, measurements: measurements, policies: &policy.Holder{}, state: s}
+	p.resolver = profile.NewResolver(mgr, p.policies, o.namespace)
+	p.pods = podsOf{mgr.GetClient()}
+	p.recorder = mgr.GetEventRecorder("plimsoll")
+	for _, part := range []func(context.Context) error{
+		p.caches, p.redis, p.admission, p.profiles, p.recommendations, p.resizes,
+	} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// caches starts the caches that admission reads, and records when they are filled.
+func (p *parts) caches(ctx context.Context) error {
+	if err := watch(ctx, p.mgr.GetCache()); err != nil {
+		return err
+	}
+	return p.add("the readiness of caches", p.state.waitForCaches(p.mgr.GetCache(), p.policies))
+}
+
+// redis keeps an eye on Redis, which nothing but the controllers waits for.
+func (p *parts) redis(context.Context) error {
+	return p.add("the watch over Redis", newRedisWatch(p.measurements, metrics.Registry).run)
+}
+
+func (p *parts) admission(ctx context.Context) error {
+	nodes, err := admission.NewNodes(ctx, p.mgr.GetCache())
 	if err != nil {
 		return err
 	}
-	pods := &admission.Pods{Resolver: resolver, Cache: mgr.GetClient(), Synced: s.synced.Load, Nodes: nodes}
+	pods := &admission.Pods{Resolver: p.resolver, Cache: p.mgr.GetClient(), Synced: p.state.synced.Load, Nodes: nodes}
 	m := admission.NewMetrics(metrics.Registry)
 	log := ctrl.Log.WithName("admission")
-	mgr.GetWebhookServer().Register(pathPods, admission.NewServer("pods", pods.Admit, m, log))
-	mgr.GetWebhookServer().Register(pathPolicies, admission.NewServer("policies", admission.AdmitPolicy, m, log))
+	p.mgr.GetWebhookServer().Register(pathPods, admission.NewServer("pods", pods.Admit, m, log))
+	p.mgr.GetWebhookServer().Register(pathPolicies, admission.NewServer("policies", admission.AdmitPolicy, m, log))
+	return nil
+}
+
+func (p *parts) profiles(context.Context) error {
+	return profile.SetupWithManager(p.mgr, profile.Deps{
+		Resolver: p.resolver,
+		Purger:   p.measurements,
+		Recorder: p.recorder,
+	})
+}
+
+func (p *parts) recommendations(context.Context) error {
+	return recommend.New(recommend.Options{
+		Client:       p.mgr.GetClient(),
+		Policies:     p.policies,
+		Measurements: p.measurements,
+		Pods:         p.pods,
+		Metrics:      recommend.NewMetrics(metrics.Registry),
+		Interval:     p.options.recommendInterval,
+		Concurrency:  recommendWorkers,
+	}).SetupWithManager(p.mgr)
+}
+
+func (p *parts) resizes(ctx context.Context) error {
+	c, err := resize.New(resize.Options{
+		Client:       p.mgr.GetClient(),
+		Uncached:     p.mgr.GetAPIReader(),
+		Policies:     p.policies,
+		Pods:         p.pods,
+		Measurements: p.measurements,
+		Owners:       p.resolver.Owners,
+		Replica:      replica(),
+		Recorder:     p.recorder,
+		Metrics:      resize.NewMetrics(metrics.Registry),
+		Interval:     p.options.resizeInterval,
+		Concurrency:  resizeWorkers,
+	})
+	if err != nil {
+		return fmt.Errorf("preparing to resize: %w", err)
+	}
+	return c.SetupWithManager(ctx, p.mgr, nil)
+}
+
+func (p *parts) add(what string, f everyReplica) error {
+	if err := p.mgr.Add(f); err != nil {
+		return fmt.Errorf("adding %s: %w", what, err)
+	}
 	return nil
 }
 
@@ -51,3 +138,27 @@ type everyReplica func(context.Context) error
 
 func (f everyReplica) Start(ctx context.Context) error { return f(ctx) }
 func (everyReplica) NeedLeaderElection() bool          { return false }
+
+// replica names this replica: its pod, or outside a cluster its host.
+func replica() string {
+	if name := os.Getenv("POD_NAME"); name != "" {
+		return name
+	}
+	if name, err := os.Hostname(); err == nil && name != "" {
+		return name
+	}
+	return "webhook"
+}
+
+// podsOf lists pods by the profile they are stamped with, from the cache. The
+// pods are shared with it and must not be changed.
+type podsOf struct{ reader client.Reader }
+
+// OfProfile returns the pods stamped with a profile's name.
+func (p podsOf) OfProfile(ctx context.Context, name string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := p.reader.List(ctx, &pods, client.MatchingFields{profile.PodsByProfile: name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing the pods of profile %s: %w", name, err)
+	}
+	return pods.Items, nil
+}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"plimsoll.dev/certs"
+	"plimsoll.dev/pkg/policy"
 	"plimsoll.dev/pkg/version"
 )
 
@@ -172,12 +173,24 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// waitForCaches returns a runnable that records when the caches are filled.
-func (s *state) waitForCaches(c cache.Cache) func(context.Context) error {
+// waitForCaches returns a runnable that records when the caches are filled and
+// the policies in them are compiled.
+func (s *state) waitForCaches(c cache.Cache, policies *policy.Holder) everyReplica {
 	return func(ctx context.Context) error {
-		if c.WaitForCacheSync(ctx) {
-			s.synced.Store(true)
+		if !c.WaitForCacheSync(ctx) {
+			return nil
 		}
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for policies.Get() == nil {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+		}
+		s.synced.Store(true)
+		ctrl.Log.Info("the caches are filled")
 		return nil
 	}
 }

@@ -46,11 +46,11 @@ func (p *Pods) Admit(ctx context.Context, r Request) (Response, error) {
 	if !p.Synced() {
 		return Response{Outcome: OutcomeUndecided}, nil
 	}
-	config, err := profilecontroller.Config(ctx, p.Cache)
+	config, err := p.Resolver.Config(ctx)
 	if err != nil {
 		return Response{}, err
 	}
-	if config.Spec.Suspended != nil && *config.Spec.Suspended {
+	if config.Suspended != nil && *config.Suspended {
 		return Response{Outcome: OutcomeSuspended}, nil
 	}
 	before := snapshot(pod)

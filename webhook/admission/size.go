@@ -10,6 +10,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -127,30 +128,10 @@ func (p *Pods) gather(ctx context.Context, pod *corev1.Pod, namespace string, an
 		return in, at, fmt.Errorf("reading the namespace's HorizontalPodAutoscalers: %w", err)
 	}
 	in.Bounds.LimitRanges, in.Bounds.Quotas = ranges.Items, quotas.Items
-	in.HPA = autoscaled(hpas.Items, answer.Kind, answer.Owner)
-	return in, at, nil
-}
-
-// autoscaled lists the requests that autoscalers of the workload target by utilisation.
-func autoscaled(hpas []autoscalingv2.HorizontalPodAutoscaler, kind, name string) []resize.Autoscaled {
-	var out []resize.Autoscaled
-	for i := range hpas {
-		h := &hpas[i]
-		if h.Spec.ScaleTargetRef.Kind != kind || h.Spec.ScaleTargetRef.Name != name {
-			continue
-		}
-		if len(h.Spec.Metrics) == 0 {
-			// The API server fills in a CPU target where nothing is given.
-			out = append(out, resize.Autoscaled{Resource: corev1.ResourceCPU, Autoscaler: h.Name})
-		}
-		for _, m := range h.Spec.Metrics {
-			switch {
-			case m.Resource != nil && m.Resource.Target.Type == autoscalingv2.UtilizationMetricType:
-				out = append(out, resize.Autoscaled{Resource: m.Resource.Name, Autoscaler: h.Name})
-			case m.ContainerResource != nil && m.ContainerResource.Target.Type == autoscalingv2.UtilizationMetricType:
-				out = append(out, resize.Autoscaled{Container: m.ContainerResource.Container, Resource: m.ContainerResource.Name, Autoscaler: h.Name})
-			}
-		}
+	targets := []resize.Target{{Kind: answer.Kind, Name: answer.Owner}}
+	if ref := metav1.GetControllerOf(pod); ref != nil {
+		targets = append(targets, resize.Target{Kind: ref.Kind, Name: ref.Name})
 	}
-	return out
+	in.HPA = resize.AutoscaledRequests(hpas.Items, targets...)
+	return in, at, nil
 }
