@@ -12,30 +12,30 @@ import (
 // every window of that length sees the same use.
 const slice = 10 * time.Millisecond
 
-// burnSteadily uses the share of one core, at most 1. It goes by the thread's
-// CPU clock: what a busy machine takes away in one slice is used in the next
-// ones, so the average holds.
-func burnSteadily(ctx context.Context, share float64) {
-	runtime.LockOSThread()
-	start, used := time.Now(), threadTime()
+// burnSteadily uses that many cores on average, with one of several threads.
+// It goes by the process's CPU clock, so that the program's own overhead is
+// within the amount, and what a busy machine takes away in one slice is used
+// in the next ones.
+func burnSteadily(ctx context.Context, cores float64) {
+	start := time.Now()
 	ticks := time.NewTicker(slice)
 	defer ticks.Stop()
 	for ctx.Err() == nil {
-		due := time.Duration(share * float64(time.Since(start)))
-		for threadTime()-used < due {
+		for clock(unix.CLOCK_PROCESS_CPUTIME_ID) < time.Duration(cores*float64(time.Since(start))) {
 			spin()
 		}
 		<-ticks.C
 	}
 }
 
-// burnInBursts uses one core for length of every period, by the wall clock.
+// burnInBursts uses one core for length of every period, in CPU time: on a
+// busy machine a burst takes longer, but uses as much.
 func burnInBursts(ctx context.Context, length, every time.Duration) {
 	runtime.LockOSThread()
 	ticks := time.NewTicker(every)
 	defer ticks.Stop()
 	for ctx.Err() == nil {
-		for start := time.Now(); time.Since(start) < length; {
+		for start := clock(unix.CLOCK_THREAD_CPUTIME_ID); clock(unix.CLOCK_THREAD_CPUTIME_ID)-start < length; {
 			spin()
 		}
 		<-ticks.C
@@ -51,9 +51,9 @@ func spin() {
 	runtime.KeepAlive(x)
 }
 
-// threadTime is the CPU time the calling thread has used.
-func threadTime() time.Duration {
+// clock reads a CPU clock.
+func clock(id int32) time.Duration {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // fails only for unknown clocks
+	_ = unix.ClockGettime(id, &t) // fails only for unknown clocks
 	return time.Duration(t.Nano())
 }

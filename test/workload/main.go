@@ -1,6 +1,6 @@
 // Command workload uses a known amount of CPU and memory, so that what is
-// measured of it can be checked. Its flags add up; without any it only waits,
-// which is all a pod's pause container does.
+// measured of it can be checked. Without flags it only waits, which is all
+// that a pod's pause container does.
 package main
 
 import (
@@ -29,8 +29,12 @@ func main() {
 		end        = flag.Duration("end", 0, "time after which to exit with success; 0 means never")
 	)
 	flag.Parse()
-	if flag.NArg() > 0 && flag.Arg(0) != "pause" {
+	switch {
+	case flag.NArg() > 0 && flag.Arg(0) != "pause":
 		fmt.Fprintf(os.Stderr, "workload: unexpected argument %q\n", flag.Arg(0))
+		os.Exit(2)
+	case *cpu > 0 && *burst > 0:
+		fmt.Fprintln(os.Stderr, "workload: give either -cpu or -burst")
 		os.Exit(2)
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -39,12 +43,9 @@ func main() {
 		ctx, cancel = context.WithTimeout(ctx, *end)
 		defer cancel()
 	}
-	debug.SetGCPercent(-1) // there is nothing to collect, and it would use CPU
-	if *cpu > 0 {
-		// Spread over as many threads as the amount needs.
-		for left := *cpu; left > 0; left-- {
-			go burnSteadily(ctx, min(left, 1))
-		}
+	debug.SetGCPercent(-1)        // there is nothing to collect, and it would use CPU
+	for i := 0.0; i < *cpu; i++ { // as many threads as the amount needs
+		go burnSteadily(ctx, *cpu)
 	}
 	for range *burst {
 		go burnInBursts(ctx, *burstFor, *burstEvery)
