@@ -190,3 +190,21 @@ func uvarint(b []byte) (uint64, []byte, error) {
 	}
 	return v, b[n:], nil
 }
+
+// ReadHeader returns everything of an encoded blob but its sketches.
+func ReadHeader(encoded []byte) (Blob, error) {
+	var blob Blob
+	if _, err := blob.decodeHeader(encoded); err != nil {
+		return Blob{}, fmt.Errorf("decoding hour blob: %w", err)
+	}
+	return blob, nil
+}
+
+// Seal marks an encoded blob as final, in place.
+func Seal(encoded []byte) error {
+	if _, err := ReadHeader(encoded); err != nil {
+		return err
+	}
+	encoded[1] = flagFinal
+	return nil
+}

@@ -97,6 +97,10 @@ func (c Config) options() (*redis.UniversalOptions, error) {
 		Username: c.Username, Password: c.Password,
 		SentinelUsername: c.SentinelUsername, SentinelPassword: c.SentinelPassword,
 		DialTimeout: c.Timeout, ReadTimeout: c.Timeout, WriteTimeout: c.Timeout,
+		// Whoever calls tries again by itself; more retries here would only make it wait longer to learn.
+		MaxRetries: 1, DialerRetries: 1,
+		// Idle connections are kept: a new one means that what was cached has to be read again.
+		ConnMaxIdleTime:       -1,
 		ContextTimeoutEnabled: true,
 		DisableIdentity:       true,
 		MaintNotificationsConfig: &maintnotifications.Config{
