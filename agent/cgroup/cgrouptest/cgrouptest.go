@@ -26,6 +26,9 @@ const workVariable = "PLIMSOLL_TEST_WORK"
 
 var serial atomic.Int64
 
+// IsWorker reports whether this process was started to do work; Main then does it and does not return.
+func IsWorker() bool { return os.Getenv(workVariable) != "" }
+
 // Main runs the work if this process is a worker, else the tests.
 func Main(m *testing.M) {
 	if w := os.Getenv(workVariable); w != "" {
