@@ -6,6 +6,7 @@ import (
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +19,7 @@ import (
 	"plimsoll.dev/webhook/controller/profile"
 	"plimsoll.dev/webhook/controller/recommend"
 	"plimsoll.dev/webhook/controller/resize"
+	"plimsoll.dev/webhook/membership"
 )
 
 // Paths of the admission server, as the webhook configurations name them.
@@ -32,6 +34,9 @@ const (
 	resizeWorkers    = 4
 )
 
+// alone names a process without a replica name as a field manager.
+const alone = "webhook"
+
 // parts is what the controllers share.
 type parts struct {
 	mgr          manager.Manager
@@ -42,6 +47,7 @@ type parts struct {
 	pods         podsOf
 	recorder     events.EventRecorder
 	state        *state
+	members      *membership.Membership // nil when this process is alone
 }
 
 // wire is the one list of what runs.
@@ -51,7 +57,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, measurements *st
 	p.pods = podsOf{mgr.GetClient()}
 	p.recorder = mgr.GetEventRecorder("plimsoll")
 	for _, part := range []func(context.Context) error{
-		p.caches, p.redis, p.admission, p.profiles, p.recommendations, p.resizes,
+		p.caches, p.redis, p.admission, p.membership, p.profiles, p.recommendations, p.resizes,
 	} {
 		if err := part(ctx); err != nil {
 			return err
@@ -86,11 +92,37 @@ func (p *parts) admission(ctx context.Context) error {
 	return nil
 }
 
+// membership shares the work among replicas.
+func (p *parts) membership(context.Context) error {
+	if p.options.replica == "" {
+		ctrl.Log.Info("this process is alone: it works on every profile and pod")
+		return nil
+	}
+	m, err := membership.New(membership.Options{
+		Client:    p.mgr.GetClient(),
+		Cache:     p.mgr.GetCache(),
+		Namespace: p.options.namespace,
+		Replica:   p.options.replica,
+		PodUID:    types.UID(os.Getenv("POD_UID")),
+		Log:       ctrl.Log.WithName("membership"),
+	})
+	if err != nil {
+		return fmt.Errorf("preparing to share the work: %w", err)
+	}
+	p.members = m
+	if err := p.mgr.Add(m); err != nil {
+		return fmt.Errorf("adding the membership: %w", err)
+	}
+	return nil
+}
+
 func (p *parts) profiles(context.Context) error {
 	return profile.SetupWithManager(p.mgr, profile.Deps{
-		Resolver: p.resolver,
-		Purger:   p.measurements,
-		Recorder: p.recorder,
+		Resolver:   p.resolver,
+		Purger:     p.measurements,
+		Owns:       p.members.Owns,
+		Rebalanced: p.members.Subscribe(),
+		Recorder:   p.recorder,
 	})
 }
 
@@ -101,12 +133,17 @@ func (p *parts) recommendations(context.Context) error {
 		Measurements: p.measurements,
 		Pods:         p.pods,
 		Metrics:      recommend.NewMetrics(metrics.Registry),
+		Owns:         p.members.Owns,
 		Interval:     p.options.recommendInterval,
 		Concurrency:  recommendWorkers,
 	}).SetupWithManager(p.mgr)
 }
 
 func (p *parts) resizes(ctx context.Context) error {
+	name, ring := p.options.replica, resize.Ring(p.members)
+	if p.members == nil {
+		name, ring = alone, nil
+	}
 	c, err := resize.New(resize.Options{
 		Client:       p.mgr.GetClient(),
 		Uncached:     p.mgr.GetAPIReader(),
@@ -114,7 +151,8 @@ func (p *parts) resizes(ctx context.Context) error {
 		Pods:         p.pods,
 		Measurements: p.measurements,
 		Owners:       p.resolver.Owners,
-		Replica:      replica(),
+		Ring:         ring,
+		Replica:      name,
 		Recorder:     p.recorder,
 		Metrics:      resize.NewMetrics(metrics.Registry),
 		Interval:     p.options.resizeInterval,
@@ -123,7 +161,7 @@ func (p *parts) resizes(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("preparing to resize: %w", err)
 	}
-	return c.SetupWithManager(ctx, p.mgr, nil)
+	return c.SetupWithManager(ctx, p.mgr, p.members.Subscribe())
 }
 
 func (p *parts) add(what string, f everyReplica) error {
@@ -138,17 +176,6 @@ type everyReplica func(context.Context) error
 
 func (f everyReplica) Start(ctx context.Context) error { return f(ctx) }
 func (everyReplica) NeedLeaderElection() bool          { return false }
-
-// replica names this replica: its pod, or outside a cluster its host.
-func replica() string {
-	if name := os.Getenv("POD_NAME"); name != "" {
-		return name
-	}
-	if name, err := os.Hostname(); err == nil && name != "" {
-		return name
-	}
-	return "webhook"
-}
 
 // podsOf lists pods by the profile they are stamped with, from the cache. The
 // pods are shared with it and must not be changed.

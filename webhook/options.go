@@ -29,6 +29,7 @@ const envRedis = "PLIMSOLL_REDIS_URL"
 type options struct {
 	kubeconfig string
 	namespace  string
+	replica    string
 
 	redis string
 
@@ -54,6 +55,7 @@ type options struct {
 func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; in a pod leave it empty to use the service account")
 	f.StringVar(&o.namespace, "namespace", "plimsoll-system", "Plimsoll's own namespace: Leases and the certificate Secret live here, and its pods are never enrolled")
+	f.StringVar(&o.replica, "replica", os.Getenv("POD_NAME"), "name of this replica, its pod's; replicas share the work through Leases of their names. Empty: this process is alone and does it all")
 	f.StringVar(&o.redis, "redis", os.Getenv(envRedis), "Redis that holds the measurements: redis://host:6379, rediss:// for TLS, several hosts for a cluster, "+
 		"?master=NAME for Sentinels; better given in "+envRedis+" if it holds a password")
 

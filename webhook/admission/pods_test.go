@@ -190,9 +190,9 @@ func TestRecommendedValuesAreApplied(t *testing.T) {
 			learn: []v1alpha1.ContainerStatus{recommended("app", "100m")},
 			want:  "-/- -/-",
 		},
-		// C50: only a limit is set, and the recommended request is above it.
+		// C50: the recommended request is above a limit that the policy leaves alone.
 		"C50 request above the limit": {
-			mode: "apply", have: resources(nil, map[corev1.ResourceName]string{"cpu": "500m"}),
+			mode: "apply", have: resources(map[corev1.ResourceName]string{"cpu": "100m"}, map[corev1.ResourceName]string{"cpu": "500m"}),
 			policy: v1alpha1.ResourcePolicySpec{Resources: rules()[:1]},
 			learn:  []v1alpha1.ContainerStatus{recommended("app", "800m")},
 			want:   "500m/500m -/-",
