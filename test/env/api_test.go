@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"plimsoll.dev/test/build"
 	"plimsoll.dev/test/env"
 )
 
@@ -68,13 +68,8 @@ func eventually(t *testing.T, what string, f func() error) {
 }
 
 func podSpec() corev1.PodSpec {
-	return corev1.PodSpec{Containers: []corev1.Container{{
-		Name: "app", Image: "app:1",
-		Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("100Mi")},
-			Limits:   corev1.ResourceList{"cpu": resource.MustParse("200m"), "memory": resource.MustParse("200Mi")},
-		},
-	}}}
+	return build.Pod("", "").Container(build.Container("app").
+		Request("cpu", "100m").Request("memory", "100Mi").Limit("cpu", "200m").Limit("memory", "200Mi")).Obj().Spec
 }
 
 // runPod creates a pod in a namespace of its own and waits until it is ready.
@@ -126,15 +121,9 @@ func resize(t *testing.T, pod *corev1.Pod, resources string) {
 
 func TestDeploymentRuns(t *testing.T) {
 	cs := client(t)
-	labels := map[string]string{"app": "deployed"}
-	replicas := int32(4)
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "deployed"},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec()},
-		},
-	}
+	const replicas = 4
+	pod := build.Pod("", "").Label("app", "deployed").Container(build.Container("app"))
+	d := build.Deployment("default", "deployed", pod).Replicas(replicas).Obj()
 	if _, err := cs.AppsV1().Deployments("default").Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -41,16 +41,6 @@ func (a *API) run(program string, args ...string) error {
 	return nil
 }
 
-// alive returns an error that shows the log of a program which has ended.
-func (a *API) alive() error {
-	for _, p := range a.procs {
-		if p.exited() {
-			return fmt.Errorf("%s ended (%v):\n%s", filepath.Base(p.cmd.Path), p.err, p.tail())
-		}
-	}
-	return nil
-}
-
 // waitForDefaultAccount waits for the first thing that a running controller
 // manager makes.
 func (a *API) waitForDefaultAccount() error {
@@ -65,17 +55,7 @@ func (a *API) waitForDefaultAccount() error {
 }
 
 func (a *API) wait(what string, f func() error) error {
-	var dead error
-	err := poll(120*time.Second, func() error {
-		if dead = a.alive(); dead != nil {
-			return nil
-		}
-		return f()
-	})
-	if dead != nil {
-		err = dead
-	}
-	if err != nil {
+	if err := poll(120*time.Second, f, a.procs...); err != nil {
 		return fmt.Errorf("waiting for %s: %w", what, err)
 	}
 	return nil

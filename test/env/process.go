@@ -16,8 +16,7 @@ import (
 type process struct {
 	cmd  *exec.Cmd
 	log  string        // file holding its output
-	done chan struct{} // closed once it is reaped; err is set before
-	err  error
+	done chan struct{} // closed once it is reaped
 }
 
 // startProcess runs a program with its output appended to dir/<name>.log.
@@ -48,7 +47,7 @@ func startProcess(dir, path string, args ...string) (*process, error) {
 			return
 		}
 		started <- nil
-		p.err = p.cmd.Wait()
+		_ = p.cmd.Wait() // ended tells how it ended
 		close(p.done)
 	}()
 	if err := <-started; err != nil {
@@ -65,6 +64,15 @@ func (p *process) exited() bool {
 	default:
 		return false
 	}
+}
+
+// ended returns nil while the process runs, then an error that says how it
+// ended and shows the end of its output.
+func (p *process) ended() error {
+	if !p.exited() {
+		return nil
+	}
+	return fmt.Errorf("%s ended (%s):\n%s", filepath.Base(p.cmd.Path), p.cmd.ProcessState, tailOf(p.log))
 }
 
 func (p *process) signal(s syscall.Signal) error {
@@ -91,9 +99,6 @@ func (p *process) stop(grace time.Duration) {
 	}
 }
 
-// tail returns the last lines of the process's output.
-func (p *process) tail() string { return tailOf(p.log) }
-
 // tailOf returns the end of a log file, whole lines of at most 4 KiB.
 func tailOf(log string) string {
 	b, err := os.ReadFile(log)
@@ -109,11 +114,17 @@ func tailOf(log string) string {
 	return strings.TrimSpace(text)
 }
 
-// poll calls f every few milliseconds until it returns nil; after the timeout
-// it returns f's last error.
-func poll(timeout time.Duration, f func() error) error {
+// poll calls f every few milliseconds until it returns nil; after the timeout,
+// or at once if one of the processes it depends on has ended, it returns an
+// error that says why.
+func poll(timeout time.Duration, f func() error, needs ...*process) error {
 	deadline := time.Now().Add(timeout)
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		for _, p := range needs {
+			if err := p.ended(); err != nil {
+				return err
+			}
+		}
 		err := f()
 		if err == nil {
 			return nil

@@ -133,12 +133,9 @@ func (r *Redis) start() error {
 	}
 	r.proc = p
 	return poll(20*time.Second, func() error {
-		if p.exited() {
-			return fmt.Errorf("redis-server ended (%v):\n%s", p.err, p.tail())
-		}
 		_, err := r.Do("PING")
 		return err
-	})
+	}, p)
 }
 
 // Addr returns the server's address, "127.0.0.1:port"; it stays the same over

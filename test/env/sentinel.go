@@ -49,15 +49,12 @@ func StartSentinel(t TB, primary *Redis, replicas int) *Sentinel {
 	}
 	t.Cleanup(s.proc.kill)
 	err = poll(30*time.Second, func() error {
-		if s.proc.exited() {
-			return fmt.Errorf("the Sentinel ended (%v):\n%s", s.proc.err, s.proc.tail())
-		}
 		text, err := redisDo(s.Addr(), "", "SENTINEL", "REPLICAS", SentinelMaster)
 		if n := strings.Count(text, "\nrunid\n"); err == nil && n < replicas {
 			err = fmt.Errorf("it knows of %d replicas", n)
 		}
 		return err
-	})
+	}, s.proc)
 	if err != nil {
 		t.Fatalf("starting a Sentinel: %v", err)
 	}

@@ -2,6 +2,7 @@ package env_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -91,5 +92,10 @@ func serveDenial(t *testing.T, o envtest.WebhookInstallOptions) {
 		_ = json.NewEncoder(w).Encode(review) // a broken connection shows as the caller's error
 	})}
 	t.Cleanup(func() { server.Close() })
-	go server.ServeTLS(l, filepath.Join(o.LocalServingCertDir, "tls.crt"), filepath.Join(o.LocalServingCertDir, "tls.key"))
+	go func() {
+		err := server.ServeTLS(l, filepath.Join(o.LocalServingCertDir, "tls.crt"), filepath.Join(o.LocalServingCertDir, "tls.key"))
+		if !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
 }

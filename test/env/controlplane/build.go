@@ -13,13 +13,17 @@ import (
 	"time"
 )
 
-// The version Kubernetes reports is set by its own build scripts and empty
-// without them; clients refuse an empty one. It is that of test/controlplane's
-// go.mod.
-const ldflags = "-s -w" +
-	" -X k8s.io/component-base/version.gitVersion=v1.37.2" +
-	" -X k8s.io/component-base/version.gitMajor=1" +
-	" -X k8s.io/component-base/version.gitMinor=37"
+// KubernetesVersion is what the programs are built from: k8s.io/kubernetes in
+// the go.mod of test/controlplane.
+const KubernetesVersion = "v1.37.2"
+
+// ldflags gives the programs the version that Kubernetes' own build scripts
+// would; without it they report none, which clients refuse.
+func ldflags() string {
+	const pkg = " -X k8s.io/component-base/version."
+	number := strings.Split(strings.TrimPrefix(KubernetesVersion, "v"), ".")
+	return "-s -w" + pkg + "gitVersion=" + KubernetesVersion + pkg + "gitMajor=" + number[0] + pkg + "gitMinor=" + number[1]
+}
 
 // build compiles the binary beside dir and moves the finished folder there, so
 // that dir is never seen half done.
@@ -35,7 +39,7 @@ func build(ctx context.Context, module, dir string, progress io.Writer) error {
 		"6 to 9 minutes on 2 cores the first time, half a minute with a warm build cache\n", total)
 
 	const binary = "hyperkube"
-	cmd := goCommand(ctx, module, "build", "-v", "-trimpath", "-ldflags", ldflags, "-o", filepath.Join(tmp, binary), ".")
+	cmd := goCommand(ctx, module, "build", "-v", "-trimpath", "-ldflags", ldflags(), "-o", filepath.Join(tmp, binary), ".")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return fmt.Errorf("building the control plane: %w", err)

@@ -103,7 +103,7 @@ func sourceHash(module string) (string, error) {
 	}
 	slices.Sort(files)
 	sum := sha256.New()
-	fmt.Fprintln(sum, runtime.Version(), runtime.GOARCH, ldflags)
+	fmt.Fprintln(sum, runtime.Version(), runtime.GOARCH, ldflags())
 	for _, path := range files {
 		b, err := os.ReadFile(path)
 		if err != nil {

@@ -145,3 +145,17 @@ func TestRootIsNeeded(t *testing.T) {
 		t.Errorf("outside of the repository: %v", err)
 	}
 }
+
+func TestVersionIsThatOfGoMod(t *testing.T) {
+	root, err := controlplane.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile(filepath.Join(root, "test", "controlplane", "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "\tk8s.io/kubernetes " + controlplane.KubernetesVersion + "\n"; !strings.Contains(string(mod), want) {
+		t.Errorf("go.mod does not hold %q", want)
+	}
+}
