@@ -132,15 +132,19 @@ func (a *API) startServer() error {
 	if err := os.Setenv("CONTROLPLANE_PARENT", strconv.Itoa(os.Getpid())); err != nil {
 		return fmt.Errorf("setting CONTROLPLANE_PARENT: %w", err)
 	}
+	existing := false
 	a.env = &envtest.Environment{
-		BinaryAssetsDirectory:    a.Assets,
+		UseExistingCluster:       &existing, // whatever the environment says
 		CRDInstallOptions:        envtest.CRDInstallOptions{Paths: crds, ErrorIfPathMissing: true},
 		WebhookInstallOptions:    a.opts.Webhooks,
 		ControlPlaneStartTimeout: 60 * time.Second,
 		ControlPlaneStopTimeout:  20 * time.Second,
 	}
 	server := a.env.ControlPlane.GetAPIServer()
-	a.env.ControlPlane.Etcd = &envtest.Etcd{DataDir: filepath.Join(a.dir, "etcd")}
+	// Paths set here win over those of KUBEBUILDER_ASSETS.
+	a.env.ControlPlane.KubectlPath = filepath.Join(a.Assets, "kubectl")
+	a.env.ControlPlane.Etcd = &envtest.Etcd{Path: filepath.Join(a.Assets, "etcd"), DataDir: filepath.Join(a.dir, "etcd")}
+	server.Path = filepath.Join(a.Assets, "kube-apiserver")
 	server.CertDir = filepath.Join(a.dir, "kube-apiserver")
 	for _, dir := range []string{a.env.ControlPlane.Etcd.DataDir, server.CertDir} {
 		if err := os.Mkdir(dir, 0o700); err != nil {

@@ -19,7 +19,8 @@ type TB interface {
 }
 
 // Main starts what a test package shares, runs its tests, stops what was
-// started and exits with the tests' code; call it from TestMain.
+// started and exits with the tests' code; call it from TestMain. A method of
+// something shared that fails ends the run of the whole package.
 func Main(m *testing.M, start func(TB)) {
 	code := 1
 	err := Run(context.Background(), func(t TB) {
