@@ -86,11 +86,10 @@ func (x *Index) Overlaps(in Input) []*Policy {
 	if !ok {
 		return nil
 	}
-	s := x.cluster
 	if winner.Ref.Kind == v1alpha1.KindResourcePolicy {
-		s = x.namespaced[winner.Ref.Namespace]
+		return x.namespaced[winner.Ref.Namespace].equals(&in)
 	}
-	return s.equals(winner, &in)
+	return x.cluster.equals(&in)
 }
 
 // RescopedFrom reports whether the index can answer differently from another about

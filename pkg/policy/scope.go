@@ -182,43 +182,62 @@ func (c *narrowing) word(s *scope, w int) uint64 {
 	return present & and
 }
 
+// narrow returns what the input's values leave of the scope's policies.
+func (s *scope) narrow(in *Input, c *narrowing) {
+	c.add(s.namespaces, in.namespace)
+	c.add(s.kinds, in.kind)
+	c.addAll(s.labels, in.labels)
+	c.addAll(s.annotations, in.annotations)
+}
+
+// next returns the rank of the first policy from one rank on that matches, -1 for none.
+func (s *scope) next(in *Input, c *narrowing, from int) int {
+	for w := from / 64; w < len(s.anywhere); w++ {
+		candidates := c.word(s, w)
+		if w == from/64 {
+			candidates &= ^uint64(0) << (from % 64)
+		}
+		for ; candidates != 0; candidates &= candidates - 1 {
+			i := w*64 + bits.TrailingZeros64(candidates)
+			if i >= len(s.policies) {
+				break
+			}
+			if s.policies[i].compiled.selector.matches(in) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
 // first returns the highest-ranking policy that matches, nil when none does.
 func (s *scope) first(in *Input) *Policy {
 	if s == nil || len(s.policies) == 0 {
 		return nil
 	}
 	var c narrowing
-	c.add(s.namespaces, in.namespace)
-	c.add(s.kinds, in.kind)
-	c.addAll(s.labels, in.labels)
-	c.addAll(s.annotations, in.annotations)
-	for w := range s.anywhere {
-		for candidates := c.word(s, w); candidates != 0; candidates &= candidates - 1 {
-			i := w*64 + bits.TrailingZeros64(candidates)
-			if i >= len(s.policies) {
-				break
-			}
-			if p := s.policies[i]; p.compiled.selector.matches(in) {
-				return p
-			}
-		}
+	s.narrow(in, &c)
+	if i := s.next(in, &c, 0); i >= 0 {
+		return s.policies[i]
 	}
 	return nil
 }
 
-// equals returns the policies of the winner's priority that match, by name; nil when it is the only one.
-func (s *scope) equals(winner *Policy, in *Input) []*Policy {
-	from, _ := slices.BinarySearchFunc(s.policies, winner.compiled.Priority, func(p *Policy, priority int32) int {
-		return -cmp.Compare(p.compiled.Priority, priority)
-	})
+// equals returns the highest-ranking policy that matches and all of its
+// priority that do, by name; nil when it is the only one.
+func (s *scope) equals(in *Input) []*Policy {
+	if s == nil || len(s.policies) == 0 {
+		return nil
+	}
+	var c narrowing
+	s.narrow(in, &c)
 	var out []*Policy
-	for _, p := range s.policies[from:] {
-		if p.compiled.Priority != winner.compiled.Priority {
+	for i := s.next(in, &c, 0); i >= 0; i = s.next(in, &c, i+1) {
+		p := s.policies[i]
+		if len(out) > 0 && p.compiled.Priority != out[0].compiled.Priority {
 			break
 		}
-		if p.compiled.selector.matches(in) {
-			out = append(out, p)
-		}
+		out = append(out, p)
 	}
 	if len(out) < 2 {
 		return nil

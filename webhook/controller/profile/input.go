@@ -108,6 +108,9 @@ func (r *Resolver) Site(ctx context.Context, pod *corev1.Pod, namespace string) 
 // (yet), and about one whose mode is missing there though nothing but it can
 // enrol the pod: a pod comes to admission only if the pod or its namespace has a mode.
 func (r *Resolver) namespaceLabels(ctx context.Context, pod *corev1.Pod, namespace string) (map[string]string, error) {
+	if namespace == "" {
+		return nil, nil
+	}
 	key := types.NamespacedName{Name: namespace}
 	ns := namespaceMetadata()
 	err := r.Reader.Get(ctx, key, ns)

@@ -68,7 +68,7 @@ func SetupWithManager(mgr ctrl.Manager, d Deps) error {
 	profiles := &profileReconciler{Deps: d, client: mgr.GetClient(), live: mgr.GetAPIReader(), queue: newQueue()}
 	policies := &policyReconciler{Deps: d, cache: mgr.GetClient(), live: mgr.GetAPIReader(), rescoped: pods.all}
 	namespaces := &namespaceReconciler{Deps: d, client: mgr.GetClient(), live: mgr.GetAPIReader(), pods: pods}
-	status := &statusReconciler{Deps: d, client: mgr.GetClient(), queue: newQueue()}
+	status := &statusReconciler{Deps: d, client: mgr.GetClient(), live: mgr.GetAPIReader(), queue: newQueue()}
 	for _, c := range []interface{ setup(ctrl.Manager) error }{pods, profiles, policies, namespaces, status} {
 		if err := c.setup(mgr); err != nil {
 			return fmt.Errorf("setting up profiles: %w", err)

@@ -41,33 +41,31 @@ const (
 	gather = 3 * time.Second
 )
 
-// statusReconciler writes what policies govern. It counts the stamps on the
-// pods, so that the numbers are those of the answers acted on.
+// statusReconciler writes what policies govern: the profiles made for them and
+// the pods counted there.
 type statusReconciler struct {
 	Deps
 	client client.Client
+	live   client.Reader
 	queue  *queue
+
+	known map[client.ObjectKey]v1alpha1.WorkloadProfile // counted last; only Reconcile touches it
 }
 
 func (r *statusReconciler) setup(mgr ctrl.Manager) error {
+	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	counted := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		a, aok := e.ObjectOld.(*v1alpha1.WorkloadProfile)
+		b, bok := e.ObjectNew.(*v1alpha1.WorkloadProfile)
+		return aok && bok && a.Status.ActivePods != b.Status.ActivePods
+	}})
 	return ctrl.NewControllerManagedBy(mgr).Named("policystatus").
 		WithOptions(options(1)).
-		Watches(&v1alpha1.ResourcePolicy{}, later(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.ClusterResourcePolicy{}, later(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.WorkloadProfile{}, later(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.Pod{}, later(), builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-			return governs(e.ObjectOld) != governs(e.ObjectNew)
-		}})).
+		Watches(&v1alpha1.ResourcePolicy{}, later(), changed).
+		Watches(&v1alpha1.ClusterResourcePolicy{}, later(), changed).
+		Watches(&v1alpha1.WorkloadProfile{}, later(), counted).
 		WatchesRawSource(r.queue.source()).
 		Complete(r)
-}
-
-// governs is the policy a pod counts for, "" for none.
-func governs(o client.Object) string {
-	if pod, ok := o.(*corev1.Pod); ok && profile.Live(pod) {
-		return o.GetAnnotations()[v1alpha1.AnnotationPolicyRef]
-	}
-	return ""
 }
 
 // later enqueues the one request after a while, whatever happened.
@@ -90,9 +88,12 @@ type governed struct {
 
 // Reconcile counts everything once and writes the policies whose status that changes.
 func (r *statusReconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	counts, err := r.count(ctx)
+	counts, doubt, err := r.count(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if doubt {
+		return reconcile.Result{RequeueAfter: doubtful}, nil
 	}
 	var rps v1alpha1.ResourcePolicyList
 	var crps v1alpha1.ClusterResourcePolicyList
@@ -105,67 +106,82 @@ func (r *statusReconciler) Reconcile(ctx context.Context, _ reconcile.Request) (
 	for i := range rps.Items {
 		p := &rps.Items[i]
 		ref := v1alpha1.PolicyReference{Kind: v1alpha1.KindResourcePolicy, Namespace: p.Namespace, Name: p.Name}
-		if err := r.write(ctx, ref, p.Status, counts[profile.FormatRef(ref)]); err != nil {
+		if err := r.write(ctx, ref, p.Status, counts[ref]); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
 	for i := range crps.Items {
 		p := &crps.Items[i]
 		ref := v1alpha1.PolicyReference{Kind: v1alpha1.KindClusterResourcePolicy, Name: p.Name}
-		if err := r.write(ctx, ref, p.Status, counts[profile.FormatRef(ref)]); err != nil {
+		if err := r.write(ctx, ref, p.Status, counts[ref]); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
 	return reconcile.Result{}, nil
 }
 
-// count returns what each policy governs, by its reference as it is stamped.
-func (r *statusReconciler) count(ctx context.Context) (map[string]*governed, error) {
-	counts := map[string]*governed{}
-	of := func(ref string) *governed {
-		if counts[ref] == nil {
-			counts[ref] = &governed{overlaps: map[string]bool{}}
-		}
-		return counts[ref]
+// counts is what each policy governs.
+type counts map[v1alpha1.PolicyReference]*governed
+
+func (c counts) of(ref v1alpha1.PolicyReference) *governed {
+	if c[ref] == nil {
+		c[ref] = &governed{overlaps: map[string]bool{}}
 	}
-	var profiles v1alpha1.WorkloadProfileList
-	if err := r.client.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing profiles: %w", err)
+	return c[ref]
+}
+
+// count counts profiles and their pods; doubt is true while the cache does not
+// hold all that there is.
+func (r *statusReconciler) count(ctx context.Context) (c counts, doubt bool, err error) {
+	var list v1alpha1.WorkloadProfileList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, false, fmt.Errorf("listing profiles: %w", err)
 	}
-	for i := range profiles.Items {
-		of(profile.FormatRef(profile.KeyOfIdentity(profiles.Items[i].Spec.Identity).Ref())).profiles++
+	if r.known, doubt = confirmed(ctx, r.live, r.known, list.Items); doubt {
+		return nil, true, nil
 	}
+	c = counts{}
+	pods := 0
+	for i := range list.Items {
+		g := c.of(profile.KeyOfIdentity(list.Items[i].Spec.Identity).Ref())
+		g.profiles++
+		g.pods += list.Items[i].Status.ActivePods
+		pods += int(list.Items[i].Status.ActivePods)
+	}
+	if pods == 0 || !r.Resolver.Policies.Get().Tied() {
+		return c, false, nil
+	}
+	doubt, err = r.overlaps(ctx, c)
+	return c, doubt, err
+}
+
+// overlaps asks for each pod which policies only the name keeps apart.
+func (r *statusReconciler) overlaps(ctx context.Context, c counts) (doubt bool, err error) {
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing pods: %w", err)
+		return false, fmt.Errorf("listing pods: %w", err)
 	}
 	index := r.Resolver.Policies.Get()
-	tied := index.Tied()
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		ref := governs(pod)
-		if ref == "" {
-			continue
-		}
-		of(ref).pods++
-		if !tied {
+		if countsFor(pod) == "" {
 			continue
 		}
 		kind, _, _, err := r.Resolver.Owners.Top(ctx, pod, pod.Namespace)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
-		overlap(index.Overlaps(policy.NewInput(pod, pod.Namespace, kind)), of)
+		overlap(index.Overlaps(policy.NewInput(pod, pod.Namespace, kind)), c)
 	}
-	return counts, nil
+	return len(pods.Items) == 0, nil
 }
 
 // overlap notes with each of the policies all others.
-func overlap(policies []*policy.Policy, of func(string) *governed) {
+func overlap(policies []*policy.Policy, c counts) {
 	for _, p := range policies {
 		for _, other := range policies {
 			if p != other {
-				of(profile.FormatRef(p.Ref)).overlaps[profile.FormatRef(other.Ref)] = true
+				c.of(p.Ref).overlaps[profile.FormatRef(other.Ref)] = true
 			}
 		}
 	}

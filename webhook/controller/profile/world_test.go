@@ -326,7 +326,8 @@ func (w *world) rebalance() {
 	}
 }
 
-// quiet waits until no write has reached the API server for a second.
+// quiet waits until no write has reached the API server for longer than any
+// controller gathers changes.
 func (w *world) quiet() {
 	w.t.Helper()
 	last, since := api.Requests().Writes(""), time.Now()
@@ -366,8 +367,12 @@ type purger struct {
 	err   error
 }
 
-func (p *purger) Purge(_ context.Context, hash string, _ time.Time) error { return p.note("purge " + hash) }
-func (p *purger) Reset(_ context.Context, hash string, _ time.Time) error { return p.note("reset " + hash) }
+func (p *purger) Purge(_ context.Context, hash string, _ time.Time) error {
+	return p.note("purge " + hash)
+}
+func (p *purger) Reset(_ context.Context, hash string, _ time.Time) error {
+	return p.note("reset " + hash)
+}
 
 func (p *purger) note(call string) error {
 	p.mu.Lock()
