@@ -15,6 +15,18 @@ import (
 // hoursFrom is the time span from which coverage is counted in hours; below it minutes count.
 const hoursFrom = 2 * time.Hour
 
+// hysteresis is the factor on the allowed variation for history that was enough before.
+const hysteresis = 1.1
+
+// tolerant returns the settings to judge history by.
+func tolerant(in Input) policy.Settings {
+	s := in.Settings
+	if in.WasSufficient {
+		s.Readiness.MaxCV *= hysteresis
+	}
+	return s
+}
+
 // readiness tells whether there is enough history, by the first container and gate that says no. Containers no live pod
 // has do not count, unless there is no live pod at all.
 func readiness(s policy.Settings, containers []Container) (bool, Reason, string) {

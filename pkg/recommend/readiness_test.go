@@ -108,6 +108,23 @@ func TestC12ARenamedContainerLeavesReadiness(t *testing.T) {
 	}
 }
 
+func TestVariationAtTheEdgeDoesNotFlap(t *testing.T) {
+	c := container("app", 0.1, 100*mi)
+	c.Series[sample.CPU] = uneven(0.5, 1.55)
+	in := input(defaults(), c)
+	if got := recommend.Compute(in); got.Reason != recommend.TooVariable {
+		t.Errorf("a variation of 1.55 where 1.5 is allowed: %s", got.Reason)
+	}
+	in.WasSufficient = true
+	if got := recommend.Compute(in); !got.Sufficient {
+		t.Errorf("taken back for a variation of 1.55 where 1.5 is allowed: %s", got.Reason)
+	}
+	in.Containers[0].Series[sample.CPU] = uneven(0.5, 1.7)
+	if got := recommend.Compute(in); got.Sufficient {
+		t.Error("still Sufficient at a variation of 1.7")
+	}
+}
+
 func TestNoContainers(t *testing.T) {
 	if got := recommend.Compute(input(defaults())); got.Sufficient || got.Reason != recommend.NoSamples {
 		t.Errorf("got %+v", got)

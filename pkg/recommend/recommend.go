@@ -20,6 +20,9 @@ type Input struct {
 	// Allocatable is the largest node's, by resource; a resource that is absent is not capped.
 	Allocatable map[corev1.ResourceName]sample.Amount
 	Now         time.Time
+	// WasSufficient says that the last answer was Sufficient: it then takes a little more variation to take it back, so
+	// that a use at the edge does not turn it on and off.
+	WasSufficient bool
 }
 
 // Container is what is known about one container of a workload.
@@ -102,7 +105,7 @@ func Compute(in Input) Result {
 	for i := range containers {
 		r.Containers = append(r.Containers, container(&in, &containers[i]))
 	}
-	r.Sufficient, r.Reason, r.Message = readiness(in.Settings, containers)
+	r.Sufficient, r.Reason, r.Message = readiness(tolerant(in), containers)
 	r.Message += capped(r.Containers)
 	return r
 }

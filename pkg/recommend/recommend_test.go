@@ -130,8 +130,8 @@ func TestShareAboveALimit(t *testing.T) {
 	burst.Add(0, 900_000)  // idle windows count for nothing
 	burst.Add(0.2, 75_000) // three quarters of the busy time
 	burst.Add(0.8, 25_000)
-	limit := func(max sample.Amount) policy.Settings {
-		return with(defaults(), corev1.ResourceCPU, v1alpha1.FieldLimit, func(r *policy.Rule) { r.Max = max })
+	limit := func(most sample.Amount) policy.Settings {
+		return with(defaults(), corev1.ResourceCPU, v1alpha1.FieldLimit, func(r *policy.Rule) { r.Max = most })
 	}
 	tests := map[string]struct {
 		max, quota sample.Amount

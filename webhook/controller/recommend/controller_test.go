@@ -2,6 +2,7 @@ package recommend_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -30,8 +31,8 @@ func TestADayOfMeasurementsIsSufficient(t *testing.T) {
 	b.reconcile()
 	b.want("Ready", b.condition(v1alpha1.ConditionReady), "True Measuring")
 	b.want("Sufficient", b.condition(v1alpha1.ConditionSufficient), "True EnoughHistory")
-	b.want("cpu request", b.value("app", corev1.ResourceCPU, v1alpha1.FieldRequest), "230m")
-	b.want("memory limit", b.value("app", corev1.ResourceMemory, v1alpha1.FieldLimit), "345Mi")
+	b.want("cpu request", b.value(corev1.ResourceCPU, v1alpha1.FieldRequest), "230m")
+	b.want("memory limit", b.value(corev1.ResourceMemory, v1alpha1.FieldLimit), "345Mi")
 	s := b.get().Status
 	b.want("state", string(s.State), string(v1alpha1.ProfileSufficient))
 	b.want("cpu", s.CPU, "230m/230m")
@@ -53,7 +54,7 @@ func TestLearning(t *testing.T) {
 	b.measure("app", 6, 0.2, 300*mi)
 	b.reconcile()
 	b.want("Sufficient", b.condition(v1alpha1.ConditionSufficient), "False NotEnoughTime")
-	b.want("cpu request", b.value("app", corev1.ResourceCPU, v1alpha1.FieldRequest), "230m")
+	b.want("cpu request", b.value(corev1.ResourceCPU, v1alpha1.FieldRequest), "230m")
 }
 
 func TestC82NothingIsWrittenWhenNothingMatters(t *testing.T) {
@@ -87,15 +88,15 @@ func TestC10AHeadroomEditIsUsedAtOnce(t *testing.T) {
 	}
 	b.index()
 	b.reconcile()
-	b.want("cpu limit", b.value("app", corev1.ResourceCPU, v1alpha1.FieldLimit), "230m")
-	b.want("cpu request", b.value("app", corev1.ResourceCPU, v1alpha1.FieldRequest), "230m")
+	b.want("cpu limit", b.value(corev1.ResourceCPU, v1alpha1.FieldLimit), "230m")
+	b.want("cpu request", b.value(corev1.ResourceCPU, v1alpha1.FieldRequest), "230m")
 	if g := b.get().Status.PolicyGeneration; g != 2 {
 		t.Errorf("policy generation %d, want 2", g)
 	}
 	b.edit(func(s *v1alpha1.ResourcePolicySpec) { s.Resources[1].Headroom = "2" })
 	b.index()
 	b.reconcile()
-	b.want("cpu request", b.value("app", corev1.ResourceCPU, v1alpha1.FieldRequest), "400m")
+	b.want("cpu request", b.value(corev1.ResourceCPU, v1alpha1.FieldRequest), "400m")
 }
 
 func TestC42AKillWithoutSamplesRaisesMemory(t *testing.T) {
@@ -103,8 +104,8 @@ func TestC42AKillWithoutSamplesRaisesMemory(t *testing.T) {
 	b.reconcile()
 	b.kill("app", now.Add(-time.Second), 64*mi)
 	b.reconcile()
-	b.want("memory limit", b.value("app", corev1.ResourceMemory, v1alpha1.FieldLimit), "164Mi")
-	b.want("memory request", b.value("app", corev1.ResourceMemory, v1alpha1.FieldRequest), "164Mi")
+	b.want("memory limit", b.value(corev1.ResourceMemory, v1alpha1.FieldLimit), "164Mi")
+	b.want("memory request", b.value(corev1.ResourceMemory, v1alpha1.FieldRequest), "164Mi")
 }
 
 func TestC43KillsCountWheneverAndOfWhomever(t *testing.T) {
@@ -113,10 +114,10 @@ func TestC43KillsCountWheneverAndOfWhomever(t *testing.T) {
 	b.options.Pods = podList{} // the killed pod was deleted
 	b.kill("app", now.Add(-30*time.Second), 1024*mi)
 	b.reconcile()
-	b.want("memory limit", b.value("app", corev1.ResourceMemory, v1alpha1.FieldLimit), "1229Mi")
+	b.want("memory limit", b.value(corev1.ResourceMemory, v1alpha1.FieldLimit), "1229Mi")
 	b.kill("app", now.Add(-time.Minute), 2048*mi) // older, arrives later
 	b.reconcile()
-	b.want("memory limit", b.value("app", corev1.ResourceMemory, v1alpha1.FieldLimit), "2458Mi")
+	b.want("memory limit", b.value(corev1.ResourceMemory, v1alpha1.FieldLimit), "2458Mi")
 }
 
 func TestC12ARenamedContainerLeavesReadiness(t *testing.T) {
@@ -128,6 +129,30 @@ func TestC12ARenamedContainerLeavesReadiness(t *testing.T) {
 	b.want("Sufficient", b.condition(v1alpha1.ConditionSufficient), "True EnoughHistory")
 }
 
+func TestNamesNoContainerCanHaveAreLeftOut(t *testing.T) {
+	b := newBench(t, redis)
+	b.measure("app", 24, 0.2, 300*mi)
+	b.measure("Not a container", 24, 0.2, 300*mi)
+	b.kill("neither/this", now, 64*mi)
+	b.reconcile()
+	if s := b.get().Status; len(s.Containers) != 1 || s.Containers[0].Name != "app" {
+		t.Errorf("got %+v", s.Containers)
+	}
+}
+
+func TestMoreContainersThanAStatusHolds(t *testing.T) {
+	b := newBench(t, redis)
+	for i := range 70 {
+		b.measure(fmt.Sprintf("run-%02d", i), 1, 0.2, 300*mi)
+	}
+	b.options.Pods = podList{pod("a", "run-69")}
+	b.reconcile()
+	s := b.get().Status
+	if len(s.Containers) != 64 || s.Containers[63].Name != "run-69" {
+		t.Errorf("%d containers, the running one is left out: %+v", len(s.Containers), s.Containers)
+	}
+}
+
 func TestNoPolicy(t *testing.T) {
 	b := newBench(t, redis)
 	b.measure("app", 24, 0.2, 300*mi)
@@ -137,7 +162,7 @@ func TestNoPolicy(t *testing.T) {
 	b.policies.Set(policy.NewIndex(nil, nil))
 	b.reconcile()
 	b.want("Sufficient", b.condition(v1alpha1.ConditionSufficient), "False PolicyNotFound")
-	b.want("cpu request", b.value("app", corev1.ResourceCPU, v1alpha1.FieldRequest), "")
+	b.want("cpu request", b.value(corev1.ResourceCPU, v1alpha1.FieldRequest), "")
 }
 
 func TestSilentAgents(t *testing.T) {
@@ -178,7 +203,7 @@ func TestRedisAwayKeepsTheValuesAndSaysStale(t *testing.T) {
 	b.reconcile()
 	b.want("Ready", b.condition(v1alpha1.ConditionReady), "False RedisUnavailable")
 	b.want("state", string(b.get().Status.State), string(v1alpha1.ProfileStale))
-	b.want("cpu request", b.value("app", corev1.ResourceCPU, v1alpha1.FieldRequest), "230m")
+	b.want("cpu request", b.value(corev1.ResourceCPU, v1alpha1.FieldRequest), "230m")
 	before := b.get().ResourceVersion
 	b.reconcile()
 	b.want("resourceVersion, nothing new to say", b.get().ResourceVersion, before)
@@ -199,7 +224,7 @@ func TestC85RedisRestartsEmpty(t *testing.T) {
 	b.want("Sufficient", b.condition(v1alpha1.ConditionSufficient), "False NoSamples")
 	b.measure("app", 24, 0.3, 300*mi)
 	b.reconcile()
-	b.want("cpu request", b.value("app", corev1.ResourceCPU, v1alpha1.FieldRequest), "345m")
+	b.want("cpu request", b.value(corev1.ResourceCPU, v1alpha1.FieldRequest), "345m")
 }
 
 func TestAnotherWritersConditionIsKept(t *testing.T) {
@@ -250,8 +275,8 @@ func TestNoLargerThanTheLargestNode(t *testing.T) {
 	}
 	b.measure("app", 24, 0.2, 300*mi)
 	b.reconcile()
-	b.want("memory limit", b.value("app", corev1.ResourceMemory, v1alpha1.FieldLimit), "200Mi")
-	b.want("cpu request", b.value("app", corev1.ResourceCPU, v1alpha1.FieldRequest), "230m")
+	b.want("memory limit", b.value(corev1.ResourceMemory, v1alpha1.FieldLimit), "200Mi")
+	b.want("cpu request", b.value(corev1.ResourceCPU, v1alpha1.FieldRequest), "230m")
 }
 
 func TestExplain(t *testing.T) {

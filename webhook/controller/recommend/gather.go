@@ -1,13 +1,17 @@
 package recommend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"plimsoll.dev/pkg/api/v1alpha1"
@@ -61,9 +65,9 @@ func (c *Controller) evaluate(ctx context.Context, profile *v1alpha1.WorkloadPro
 	v.foldable = window.Foldable
 	containers := measured(window, &v)
 	v.livePods = running(containers, pods)
-	in := decide.Input{Settings: v.settings, Allocatable: allocatable, Now: v.now}
-	for _, container := range containers {
-		in.Containers = append(in.Containers, *container)
+	in := decide.Input{
+		Settings: v.settings, Containers: fitting(containers, window), Allocatable: allocatable, Now: v.now,
+		WasSufficient: meta.IsStatusConditionTrue(profile.Status.Conditions, v1alpha1.ConditionSufficient),
 	}
 	v.result = decide.Compute(in)
 	c.Metrics.computeSeconds.Observe(time.Since(started).Seconds())
@@ -121,10 +125,14 @@ func (c *Controller) storedPolicy(ctx context.Context, ref v1alpha1.PolicyRefere
 	return o.GetGeneration(), nil
 }
 
-// measured returns the containers of a window by name, those known by an OOM kill alone included.
+// measured returns the containers of a window by name, those known by an OOM kill alone included. A name no container can
+// have, which only a damaged Redis holds, is left out: the API server would refuse the whole status for it.
 func measured(w *store.Window, v *evaluation) map[string]*decide.Container {
 	out := make(map[string]*decide.Container, len(w.Containers))
 	for name, m := range w.Containers {
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			continue
+		}
 		out[name] = &decide.Container{
 			Name: name, Series: decide.Series(m.Usage), Startup: decide.Series(m.Startup),
 			CoveredHours: m.CoveredHours(), CoveredMinutes: m.CoveredMinutes(),
@@ -134,6 +142,9 @@ func measured(w *store.Window, v *evaluation) map[string]*decide.Container {
 		}
 	}
 	for _, k := range w.Kills {
+		if len(validation.IsDNS1123Label(k.Container)) > 0 {
+			continue
+		}
 		c := named(out, k.Container)
 		kill := decide.Kill{Time: k.At, Limit: k.Limit, Usage: k.Usage, Node: k.Scope == store.ScopeNode}
 		if k.Scope == store.ScopePod {
@@ -143,6 +154,35 @@ func measured(w *store.Window, v *evaluation) map[string]*decide.Container {
 		c.Kills = append(c.Kills, kill)
 	}
 	return out
+}
+
+// mostContainers is what a status can hold.
+const mostContainers = 64
+
+// fitting returns the containers a status has room for: those that run come first, then those measured last. A workload
+// that names its containers anew with every run leaves many behind.
+func fitting(containers map[string]*decide.Container, w *store.Window) []decide.Container {
+	out := make([]decide.Container, 0, len(containers))
+	last := map[string]time.Time{}
+	for name, c := range containers {
+		out = append(out, *c)
+		if m := w.Containers[name]; m != nil && len(containers) > mostContainers {
+			last[name] = m.LastSample()
+		}
+	}
+	if len(out) <= mostContainers {
+		return out
+	}
+	slices.SortFunc(out, func(a, b decide.Container) int {
+		if a.Running != b.Running {
+			if a.Running {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(last[b.Name].Compare(last[a.Name]), cmp.Compare(a.Name, b.Name))
+	})
+	return out[:mostContainers]
 }
 
 func named(containers map[string]*decide.Container, name string) *decide.Container {

@@ -179,12 +179,12 @@ func (b *bench) condition(kind string) string {
 	return string(c.Status) + " " + c.Reason
 }
 
-// value returns one recommendation of a container, as text; empty if there is none.
-func (b *bench) value(container string, r corev1.ResourceName, f v1alpha1.ResourceField) string {
+// value returns one recommendation of container app, as text; empty if there is none.
+func (b *bench) value(r corev1.ResourceName, f v1alpha1.ResourceField) string {
 	b.t.Helper()
 	for _, c := range b.get().Status.Containers {
 		for _, rec := range c.Recommendations {
-			if c.Name == container && rec.Resource == r && rec.Field == f {
+			if c.Name == "app" && rec.Resource == r && rec.Field == f {
 				return rec.Value.String()
 			}
 		}

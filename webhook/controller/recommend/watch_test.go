@@ -39,12 +39,12 @@ func TestWatches(t *testing.T) {
 	})
 
 	b.eventually("a new profile is computed", func() bool {
-		return b.value("app", corev1.ResourceCPU, v1alpha1.FieldRequest) == "230m"
+		return b.value(corev1.ResourceCPU, v1alpha1.FieldRequest) == "230m"
 	})
 	b.edit(func(s *v1alpha1.ResourcePolicySpec) { s.Resources[0].Headroom, s.Resources[1].Headroom = "2", "2" })
 	b.index()
 	b.eventually("a policy's edit is used", func() bool {
-		return b.value("app", corev1.ResourceCPU, v1alpha1.FieldRequest) == "400m"
+		return b.value(corev1.ResourceCPU, v1alpha1.FieldRequest) == "400m"
 	})
 	if n := counter(t, registry, "plimsoll_recommend_status_writes_total"); n != 2 {
 		t.Errorf("%v status writes, want one for the profile and one for the edit", n)
