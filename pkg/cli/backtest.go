@@ -70,7 +70,7 @@ func readTrace(in io.Reader, file string) ([]backtest.Series, error) {
 		if err != nil {
 			return nil, fmt.Errorf("opening the trace: %w", err)
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }() // only read
 		in = f
 	}
 	series, err := backtest.ReadTrace(in)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"plimsoll.dev/pkg/api/v1alpha1"
@@ -168,23 +169,26 @@ func (l *lines) line(format string, args ...any) {
 	l.err = errors.Join(l.err, err)
 }
 
-func (l *lines) table(write func(w io.Writer)) {
+// table writes rows whose cells are separated by tabs.
+func (l *lines) table(rows []string) {
 	w := tabwriter.NewWriter(l.out, 0, 0, 2, ' ', 0)
-	write(w)
-	l.err = errors.Join(l.err, w.Flush())
+	_, err := io.WriteString(w, strings.Join(rows, "\n")+"\n")
+	l.err = errors.Join(l.err, err, w.Flush())
 }
 
 func (l *lines) usage(usage []v1alpha1.ResourceUsage) {
 	if len(usage) == 0 {
 		return
 	}
-	l.table(func(w io.Writer) {
-		fmt.Fprintln(w, "  USE\tAVERAGE\tP50\tP95\tP99\tMAX\tSAMPLES\tCOVERED")
-		for _, u := range usage {
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%d\t%d min\n", u.Resource, quantity(u.Average, u.Resource), quantity(u.P50, u.Resource),
-				quantity(u.P95, u.Resource), quantity(u.P99, u.Resource), quantity(u.Max, u.Resource), u.Samples, u.CoveredMinutes)
+	rows := []string{"  USE\tAVERAGE\tP50\tP95\tP99\tMAX\tSAMPLES\tCOVERED"}
+	for _, u := range usage {
+		row := "  " + u.Resource
+		for _, q := range []resource.Quantity{u.Average, u.P50, u.P95, u.P99, u.Max} {
+			row += "\t" + quantity(q, u.Resource)
 		}
-	})
+		rows = append(rows, fmt.Sprintf("%s\t%d\t%d min", row, u.Samples, u.CoveredMinutes))
+	}
+	l.table(rows)
 }
 
 func (l *lines) recommendation(r v1alpha1.Recommendation) {
@@ -197,13 +201,15 @@ func (l *lines) recommendation(r v1alpha1.Recommendation) {
 		note = fmt.Sprintf("; use was above it %s of the time", r.ShareAbove)
 	}
 	l.line("  %s %s %s (%s%s)", r.Resource, r.Field, quantity(r.Value, string(r.Resource)), r.Reason, note)
-	l.table(func(w io.Writer) {
-		for _, s := range recommend.ParseShort(r.Explanation) {
-			if s.Value == "" {
-				fmt.Fprintf(w, "      %s\n", s.Input)
-				continue
-			}
-			fmt.Fprintf(w, "      %s\t= %s\n", s.Input, s.Value)
+	var rows []string
+	for _, s := range recommend.ParseShort(r.Explanation) {
+		row := "      " + s.Input
+		if s.Value != "" {
+			row += "\t= " + s.Value
 		}
-	})
+		rows = append(rows, row)
+	}
+	if len(rows) > 0 {
+		l.table(rows)
+	}
 }

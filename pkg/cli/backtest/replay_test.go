@@ -49,7 +49,7 @@ func (f *fixed) Observe(_ time.Time, _ time.Duration, cpu, _ float64) {
 func (f *fixed) OOM(time.Time, sample.Amount)           { f.kills++ }
 func (f *fixed) Sizes(time.Time) (backtest.Sizes, bool) { return f.sizes, true }
 
-func close(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+func same(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
 
 func TestReplayCounts(t *testing.T) {
 	// Every fourth sample is twice as large.
@@ -72,7 +72,7 @@ func TestReplayCounts(t *testing.T) {
 		"changes":      {got.Changes, 0},
 		"unsized":      {got.Unsized, 0},
 	} {
-		if !close(pair[0], pair[1]) {
+		if !same(pair[0], pair[1]) {
 			t.Errorf("%s: %v, want %v", name, pair[0], pair[1])
 		}
 	}
@@ -171,12 +171,11 @@ func traces(t *testing.T) []backtest.Series {
 	}
 	var all []backtest.Series
 	for _, file := range files {
-		f, err := os.Open(file)
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := backtest.ReadTrace(f)
-		f.Close()
+		s, err := backtest.ReadTrace(bytes.NewReader(text))
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}

@@ -114,12 +114,14 @@ func Write(w io.Writer, scores []Score, f Format) error {
 	var err error
 	switch f {
 	case Table:
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, strings.ToUpper(strings.Join(titles, "\t")))
+		rows := strings.ToUpper(strings.Join(titles, "\t")) + "\n"
 		for _, s := range scores {
-			fmt.Fprintln(t, strings.Join(s.cells(), "\t"))
+			rows += strings.Join(s.cells(), "\t") + "\n"
 		}
-		err = t.Flush()
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		if _, err = io.WriteString(t, rows); err == nil {
+			err = t.Flush()
+		}
 	case Markdown:
 		var b strings.Builder
 		fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(titles, " | "), strings.Repeat("---|", len(titles)))
