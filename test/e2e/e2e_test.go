@@ -24,7 +24,7 @@ var s *scenario.Scenario
 func TestMain(m *testing.M) {
 	os.Exit(func() (code int) {
 		var err error
-		if s, err = scenario.Start(context.Background(), os.Stderr, os.Getenv("E2E_LOGS")); err != nil {
+		if s, err = scenario.Start(context.Background(), os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -249,7 +249,8 @@ func TestBadInput(t *testing.T) {
 				return s.RunWebhook("webhook-certificate", "redis://127.0.0.1:6379", "--cert-mode=files", "--cert-dir=/nowhere",
 					"--port=9444", "--metrics-addr=0", "--health-addr=127.0.0.1:8082")
 			},
-			says: []string{"/nowhere/tls.crt"},
+			ends: true,
+			says: []string{"/nowhere/tls.crt", "put tls.crt and tls.key into the folder", "--cert-dir"},
 		},
 		"webhook, Redis without scheme": {
 			run: func() (*node.Process, error) {

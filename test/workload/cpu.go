@@ -12,19 +12,24 @@ import (
 // every window of that length sees the same use.
 const slice = 10 * time.Millisecond
 
-// burnSteadily uses that many cores on average, with one of several threads.
-// It goes by the process's CPU clock, so that the program's own overhead is
-// within the amount, and what a busy machine takes away in one slice is used
-// in the next ones.
+// burnSteadily uses that many cores, with one of several threads. It goes by
+// the process's CPU clock, so that the program's own overhead is within the
+// amount. What a busy machine takes away is used later, but no more than some
+// slices' worth of it: to make up for seconds would be a spike.
 func burnSteadily(ctx context.Context, cores float64) {
-	start := time.Now()
+	const debt = 5 * slice
 	ticks := time.NewTicker(slice)
 	defer ticks.Stop()
+	due, last := clock(unix.CLOCK_PROCESS_CPUTIME_ID), time.Now()
 	for ctx.Err() == nil {
-		for clock(unix.CLOCK_PROCESS_CPUTIME_ID) < time.Duration(cores*float64(time.Since(start))) {
+		<-ticks.C
+		now := time.Now()
+		due += time.Duration(cores * float64(now.Sub(last)))
+		last = now
+		due = min(due, clock(unix.CLOCK_PROCESS_CPUTIME_ID)+time.Duration(cores*float64(debt)))
+		for clock(unix.CLOCK_PROCESS_CPUTIME_ID) < due {
 			spin()
 		}
-		<-ticks.C
 	}
 }
 

@@ -11,9 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"plimsoll.dev/pkg/api/v1alpha1"
 	"plimsoll.dev/test/env/controlplane"
@@ -49,13 +51,17 @@ type Scenario struct {
 }
 
 // Start builds what is not built yet and starts everything up to a ready
-// webhook and agent; logs, if not empty, is a folder for everybody's logs.
-// After an error nothing remains.
-func Start(ctx context.Context, progress io.Writer, logs string) (_ *Scenario, err error) {
+// webhook and agent. After an error nothing remains but the logs of all
+// programs, in .cache/e2e/logs until the next Start.
+func Start(ctx context.Context, progress io.Writer) (_ *Scenario, err error) {
 	s := &Scenario{progress: progress, uses: map[string]use{}}
 	manifests, err := s.build(ctx)
 	if err != nil {
 		return nil, err
+	}
+	logs := filepath.Join(s.bin, "logs")
+	if err := os.RemoveAll(logs); err != nil {
+		return nil, fmt.Errorf("removing old logs: %w", err)
 	}
 	binaries, err := node.Build(ctx, progress)
 	if err != nil {
@@ -120,6 +126,7 @@ func output(ctx context.Context, dir string, argv ...string) (string, error) {
 }
 
 func (s *Scenario) connect() (err error) {
+	log.SetLogger(logr.Discard()) // the client has nothing to say that an error does not
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("making a client: %w", err)

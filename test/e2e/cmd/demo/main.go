@@ -31,7 +31,7 @@ func main() {
 }
 
 func run(ctx context.Context, keep bool) (err error) {
-	s, err := scenario.Start(ctx, os.Stderr, "")
+	s, err := scenario.Start(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,10 @@ func run(ctx context.Context, keep bool) (err error) {
 		err = errors.Join(err, s.Stop())
 	}()
 	if err := show(ctx, s, newScreen(os.Stdout)); err != nil {
-		return err
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("%w\nthe logs of every program are in %s", err, s.Cluster.Logs())
 	}
 	if keep {
 		if err := s.Cluster.Keep(); err != nil {
@@ -76,11 +79,12 @@ func show(ctx context.Context, s *scenario.Scenario, out *screen) error {
 	if err != nil {
 		return err
 	}
-	out.say("Learning: the agent samples each container every second, the webhook recommends from what it finds.")
+	out.say("Learning: the agent samples each container every second, the webhook recommends from what it finds,\n" +
+		"and resizes the pods of a profile in place as soon as that is Sufficient.")
 	if _, err := s.Learn(ctx, out.table); err != nil {
 		return err
 	}
-	out.say("Every profile is Sufficient. Now the running pods are resized in place.")
+	out.say("Every profile is Sufficient.")
 	after, err := s.Resize(ctx, before, out.table)
 	if err != nil {
 		return err

@@ -36,12 +36,15 @@ func (s *screen) say(text string) {
 	if s.pending != "" {
 		fmt.Fprint(s.w, s.pending)
 	}
-	s.pending, s.lines, s.last = "", 0, time.Time{}
+	s.pending, s.lines = "", 0
 	fmt.Fprintf(s.w, "\n[%3.0f s] %s\n\n", time.Since(s.start).Seconds(), text)
 }
 
 // table shows requested against used against recommended, per pod.
 func (s *screen) table(all []scenario.Workload) {
+	if len(all) == 0 {
+		return
+	}
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "WORKLOAD\tPODS\tCPU REQUESTED\tUSED\tRECOMMENDED\tMEMORY REQUESTED\tUSED\tRECOMMENDED\t  PROFILE")
