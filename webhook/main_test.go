@@ -1,0 +1,388 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"plimsoll.dev/pkg/api/v1alpha1"
+	"plimsoll.dev/test/env"
+	"plimsoll.dev/webhook/admission/admissiontest"
+)
+
+var world struct {
+	binary  string
+	api     *env.API
+	redis   *env.Redis
+	clients *kubernetes.Clientset
+	client  client.Client
+}
+
+func TestMain(m *testing.M) {
+	env.Main(m, func(t env.TB) {
+		dir, err := os.MkdirTemp("", "webhook-")
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		world.binary = filepath.Join(dir, "webhook")
+		build := exec.Command("go", "build", "-trimpath", "-o", world.binary, ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("building the webhook: %v\n%s", err, out)
+		}
+		world.api = env.StartAPI(t, env.Options{})
+		world.redis = env.StartRedis(t, env.RedisOptions{})
+		scheme := runtime.NewScheme()
+		utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+		utilruntime.Must(v1alpha1.AddToScheme(scheme))
+		if world.clients, err = kubernetes.NewForConfig(world.api.Config); err != nil {
+			t.Fatalf("%v", err)
+		}
+		if world.client, err = client.New(world.api.Config, client.Options{Scheme: scheme}); err != nil {
+			t.Fatalf("%v", err)
+		}
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: admissiontest.Namespace}}
+		if err := world.client.Create(t.Context(), ns); err != nil {
+			t.Fatalf("%v", err)
+		}
+	})
+}
+
+// process is a running webhook.
+type process struct {
+	cmd             *exec.Cmd
+	port            int
+	health, metrics string
+	mu              sync.Mutex
+	log             bytes.Buffer
+	done            chan struct{}
+	err             error
+}
+
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.Write(b)
+}
+
+func (p *process) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// start runs the webhook with flags on ports of its own.
+func start(t *testing.T, flags ...string) *process {
+	t.Helper()
+	p := &process{port: port(t), done: make(chan struct{})}
+	p.health, p.metrics = fmt.Sprintf("127.0.0.1:%d", port(t)), fmt.Sprintf("127.0.0.1:%d", port(t))
+	args := append([]string{
+		"--kubeconfig", world.api.Kubeconfig, "--bind-address", "127.0.0.1", "--port", fmt.Sprint(p.port),
+		"--health-addr", p.health, "--metrics-addr", p.metrics, "--log-format", "text", "--shutdown-delay", "0s",
+	}, flags...)
+	p.cmd = exec.Command(world.binary, args...)
+	p.cmd.Stdout, p.cmd.Stderr = p, p
+	// Whatever ends the test ends the webhook.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("the webhook said:\n%s", p.output())
+		}
+	})
+	return p
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+func (p *process) ended(t *testing.T) error {
+	t.Helper()
+	select {
+	case <-p.done:
+		return p.err
+	case <-time.After(30 * time.Second):
+		t.Fatal("the webhook did not end")
+		return nil
+	}
+}
+
+func (p *process) get(url string) (int, string) {
+	r, err := http.Get("http://" + url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer r.Body.Close()
+	b, _ := io.ReadAll(r.Body)
+	return r.StatusCode, string(b)
+}
+
+func (p *process) ready(t *testing.T) {
+	t.Helper()
+	admissiontest.Wait(t, "the webhook to be ready", func() error {
+		select {
+		case <-p.done:
+			t.Fatalf("the webhook ended: %v\n%s", p.err, p.output())
+		default:
+		}
+		if code, body := p.get(p.health + "/readyz?verbose"); code != http.StatusOK {
+			return errors.New(body)
+		}
+		return nil
+	})
+}
+
+func port(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// certDir returns a folder with a certificate for 127.0.0.1, and its authority.
+func certDir(t *testing.T) (string, []byte) {
+	t.Helper()
+	leaf, ca := admissiontest.Certificate(t)
+	dir := t.TempDir()
+	for name, b := range map[string][]byte{"tls.crt": leaf.Cert, "tls.key": leaf.Key} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, ca
+}
+
+func pod(name string, labels ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app.kubernetes.io/name": "web"}}}
+	for i := 0; i+1 < len(labels); i += 2 {
+		p.Labels[labels[i]] = labels[i+1]
+	}
+	p.Spec.Containers = []corev1.Container{{Name: "app", Image: "app"}}
+	return p
+}
+
+func create(t *testing.T, p *corev1.Pod) (*corev1.Pod, error) {
+	t.Helper()
+	err := world.client.Create(t.Context(), p)
+	if err == nil {
+		t.Cleanup(func() { _ = world.client.Delete(context.WithoutCancel(t.Context()), p, client.GracePeriodSeconds(0)) })
+	}
+	return p, err
+}
+
+func policyAll(t *testing.T) {
+	t.Helper()
+	p := &v1alpha1.ClusterResourcePolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
+	if err := world.client.Create(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = world.client.Delete(context.WithoutCancel(t.Context()), p) })
+}
+
+// Mistakes on the command line end the program with a message that names what
+// to change.
+func TestMistakesSayWhatToDo(t *testing.T) {
+	dir, _ := certDir(t)
+	redis := "redis://" + world.redis.Addr()
+	tests := map[string]struct {
+		flags []string
+		want  []string
+	}{
+		"no redis":              {[]string{"--redis="}, []string{"--redis is not set", "PLIMSOLL_REDIS_URL"}},
+		"malformed redis URL":   {[]string{"--redis=localhost:6379", "--cert-dir", dir}, []string{"--redis", "redis://host:6379"}},
+		"unknown redis scheme":  {[]string{"--redis=http://localhost", "--cert-dir", dir}, []string{"--redis", "use redis or rediss"}},
+		"missing certificate":   {[]string{"--redis", redis, "--cert-dir", t.TempDir()}, []string{"tls.crt", "--cert-dir", "--cert-mode=self-signed"}},
+		"files without folder":  {[]string{"--redis", redis, "--cert-mode=files"}, []string{"--cert-dir"}},
+		"unknown cert mode":     {[]string{"--redis", redis, "--cert-mode=magic"}, []string{"--cert-mode=magic", "self-signed"}},
+		"missing kubeconfig":    {[]string{"--redis", redis, "--cert-dir", dir, "--kubeconfig=/does/not/exist"}, []string{"--kubeconfig /does/not/exist"}},
+		"port out of range":     {[]string{"--redis", redis, "--port=99999"}, []string{"--port=99999"}},
+		"interval too short":    {[]string{"--redis", redis, "--recommend-interval=1ms"}, []string{"--recommend-interval=1ms", "1s"}},
+		"unknown flag":          {[]string{"--reddis=x"}, []string{"unknown flag", "reddis"}},
+		"an argument too many":  {[]string{"serve"}, []string{"serve"}},
+		"log level unknown":     {[]string{"--log-level=loud"}, []string{"log-level", "loud"}},
+		"replica name too long": {[]string{"--redis", redis, "--cert-dir", dir, "--replica", strings.Repeat("x", 200)}, []string{"replica name"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, tc.flags...)
+			if err := p.ended(t); err == nil {
+				t.Fatal("it ended without an error")
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(p.output(), want) {
+					t.Errorf("the message is %q, want it to hold %q", p.output(), want)
+				}
+			}
+			if strings.Contains(p.output(), "goroutine ") {
+				t.Errorf("it crashed:\n%s", p.output())
+			}
+		})
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	out, err := exec.Command(world.binary, "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"--kubeconfig", "--redis", "--cert-dir", "--port", "--bind-address", "--metrics-addr", "--health-addr",
+		"--namespace", "--cert-mode", "--recommend-interval", "--resync", "--version", "fails open"} {
+		if !strings.Contains(string(out), flag) {
+			t.Errorf("--help does not speak of %s", flag)
+		}
+	}
+	if out, err := exec.Command(world.binary, "--version").Output(); err != nil || !strings.Contains(string(out), "webhook version") {
+		t.Errorf("--version says %q, %v", out, err)
+	}
+}
+
+// The whole program: a policy in the API, a pod created through it is stamped,
+// a profile appears, a broken policy is refused, and SIGTERM ends it in order.
+func TestPodIsStampedAndGetsAProfile(t *testing.T) {
+	dir, ca := certDir(t)
+	p := start(t, "--redis", "redis://"+world.redis.Addr(), "--cert-dir", dir)
+	policyAll(t)
+	p.ready(t)
+	admissiontest.Render(t, "plimsoll", admissiontest.URL(fmt.Sprintf("https://127.0.0.1:%d", p.port), ca)...).Install(t, world.clients)
+	n := 0
+	var stamped *corev1.Pod
+	admissiontest.Wait(t, "a stamped pod", func() error {
+		n++
+		got, err := create(t, pod(fmt.Sprintf("p%d", n), v1alpha1.LabelMode, "apply"))
+		if err != nil {
+			return err
+		}
+		if got.Annotations[v1alpha1.AnnotationPolicyRef] != "ClusterResourcePolicy/all" {
+			return fmt.Errorf("annotations %v", got.Annotations)
+		}
+		stamped = got
+		return nil
+	})
+	admissiontest.Wait(t, "its profile", func() error {
+		wp := &v1alpha1.WorkloadProfile{}
+		return world.client.Get(t.Context(), client.ObjectKey{Name: stamped.Annotations[v1alpha1.AnnotationProfileRef]}, wp)
+	})
+	broken := &v1alpha1.ClusterResourcePolicy{ObjectMeta: metav1.ObjectMeta{Name: "broken"}}
+	broken.Spec.Selector.Namespaces = &v1alpha1.NamespaceSelector{Include: []v1alpha1.Pattern{"/shop-(/"}}
+	err := world.client.Create(t.Context(), broken)
+	if err == nil || !strings.Contains(err.Error(), "spec.selector.namespaces.include[0]") {
+		t.Errorf("a broken expression: %v", err)
+	}
+	if _, body := p.get(p.metrics + "/metrics"); !strings.Contains(body, `plimsoll_admission_requests_total{outcome="stamped",webhook="pods"}`) ||
+		!strings.Contains(body, "plimsoll_redis_up 1") || !strings.Contains(body, `plimsoll_webhook_certificate_expiry_timestamp_seconds{certificate="serving"}`) {
+		t.Errorf("metrics are missing:\n%.3000s", body)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.ended(t); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	// C53: the last replica is gone.
+	begin := time.Now()
+	if _, err := create(t, pod("later", v1alpha1.LabelMode, "apply")); err != nil || time.Since(begin) > 3*time.Second {
+		t.Errorf("a pod after the last replica went: %v after %s", err, time.Since(begin))
+	}
+}
+
+// Redis away: pods are admitted and stamped, and it is said once in the log, in
+// a metric, and on the profile.
+func TestRedisAwayDoesNotStopAdmission(t *testing.T) {
+	dir, ca := certDir(t)
+	p := start(t, "--redis", fmt.Sprintf("redis://127.0.0.1:%d", port(t)), "--cert-dir", dir, "--recommend-interval", "1s")
+	policyAll(t)
+	p.ready(t)
+	admissiontest.Render(t, "plimsoll", admissiontest.URL(fmt.Sprintf("https://127.0.0.1:%d", p.port), ca)...).Install(t, world.clients)
+	n := 0
+	profile := ""
+	admissiontest.Wait(t, "a stamped pod", func() error {
+		n++
+		got, err := create(t, pod(fmt.Sprintf("r%d", n), v1alpha1.LabelMode, "resize"))
+		if err != nil {
+			return err
+		}
+		if profile = got.Annotations[v1alpha1.AnnotationProfileRef]; profile == "" {
+			return errors.New("not stamped")
+		}
+		return nil
+	})
+	admissiontest.Wait(t, "the profile to say so", func() error {
+		wp := &v1alpha1.WorkloadProfile{}
+		if err := world.client.Get(t.Context(), client.ObjectKey{Name: profile}, wp); err != nil {
+			return err
+		}
+		for _, c := range wp.Status.Conditions {
+			if c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionFalse {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions are %v", wp.Status.Conditions)
+	})
+	if n := strings.Count(p.output(), "Redis does not answer"); n != 1 {
+		t.Errorf("the log says it %d times", n)
+	}
+	if _, body := p.get(p.metrics + "/metrics"); !strings.Contains(body, "plimsoll_redis_up 0") {
+		t.Error("the metric does not say so")
+	}
+}
+
+// Two replicas in the self-signed mode: both become ready, the authority is
+// published, pods are stamped, and one of them can be killed.
+func TestSelfSignedReplicas(t *testing.T) {
+	policyAll(t)
+	ports := []*process{}
+	for _, name := range []string{"replica-a", "replica-b"} {
+		ports = append(ports, start(t, "--redis", "redis://"+world.redis.Addr(), "--cert-host", "127.0.0.1",
+			"--webhook-configuration", "signed", "--replica", name))
+	}
+	for _, p := range ports {
+		p.ready(t)
+	}
+	admissiontest.Render(t, "signed", admissiontest.URL(fmt.Sprintf("https://127.0.0.1:%d", ports[1].port), nil)...).Install(t, world.clients)
+	ports[0].kill()
+	n := 0
+	admissiontest.Wait(t, "a stamped pod", func() error {
+		n++
+		got, err := create(t, pod(fmt.Sprintf("s%d", n), v1alpha1.LabelMode, "measure"))
+		if err != nil {
+			return err
+		}
+		if got.Annotations[v1alpha1.AnnotationPolicyRef] == "" {
+			return errors.New("not stamped")
+		}
+		return nil
+	})
+}
