@@ -26,7 +26,7 @@ func (r *Rotator) configurations(ctx context.Context) ([]configuration, error) {
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	for _, o := range []client.Object{mutating, validating} {
-		if err := r.reader.Get(ctx, key, o); apierrors.IsNotFound(err) {
+		if err := r.client.Get(ctx, key, o); apierrors.IsNotFound(err) {
 			continue
 		} else if err != nil {
 			return nil, fmt.Errorf("reading webhook configuration %s: %w", key.Name, err)

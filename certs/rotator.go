@@ -8,19 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // Options of the self-signed mode.
@@ -42,6 +35,8 @@ type Options struct {
 	// change over. One that could not read the Secret for half of it is not
 	// ready. Default 24h.
 	Overlap time.Duration
+	// Poll is how often the Secret and the configurations are looked at. Default 5s.
+	Poll time.Duration
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
@@ -56,6 +51,7 @@ func (o Options) withDefaults() Options {
 	set(&o.LeafValidity, 2160*time.Hour)
 	set(&o.Propagation, 10*time.Minute)
 	set(&o.Overlap, 24*time.Hour)
+	set(&o.Poll, 5*time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -67,8 +63,7 @@ func (o Options) withDefaults() Options {
 // There is no leader: each step is one write to the Secret, refused by the API
 // server if another replica was faster.
 type Rotator struct {
-	reader  client.Reader // live: a step must not follow from a stale read
-	client  client.Client
+	client  client.Client // not cached: a step must not follow from a stale read
 	o       Options
 	metrics *Metrics
 	served  atomic.Pointer[served]
@@ -80,102 +75,74 @@ type served struct {
 	seen  time.Time
 }
 
-// NewRotator makes a rotator; SetupWithManager starts it.
-func NewRotator(mgr ctrl.Manager, o Options, m *Metrics) *Rotator {
-	return &Rotator{reader: mgr.GetAPIReader(), client: mgr.GetClient(), o: o.withDefaults(), metrics: m}
+// NewRotator makes a rotator; it is a Runnable of every replica. The client must
+// not read from a cache.
+func NewRotator(c client.Client, o Options, m *Metrics) *Rotator {
+	return &Rotator{client: c, o: o.withDefaults(), metrics: m}
 }
 
-// CacheOptions narrow the manager's caches to the three objects watched here.
-func (o Options) CacheOptions() map[client.Object]cache.ByObject {
-	secret := fields.OneTermEqualSelector(metav1.ObjectNameField, o.Secret.Name)
-	configuration := fields.OneTermEqualSelector(metav1.ObjectNameField, o.Configuration)
-	return map[client.Object]cache.ByObject{
-		&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Secret.Namespace: {FieldSelector: secret}}},
-		&admissionregistrationv1.MutatingWebhookConfiguration{}:   {Field: configuration},
-		&admissionregistrationv1.ValidatingWebhookConfiguration{}: {Field: configuration},
-	}
-}
+// NeedLeaderElection is false: every replica serves, and any may take a step.
+func (*Rotator) NeedLeaderElection() bool { return false }
 
-// SetupWithManager runs the rotator whenever one of its three objects changes
-// and when a step falls due.
-func (r *Rotator) SetupWithManager(mgr ctrl.Manager) error {
-	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: r.o.Secret}}
-	})
-	everyReplica := false
-	c := ctrl.NewControllerManagedBy(mgr).Named("certificates").
-		WithOptions(controller.Options{NeedLeaderElection: &everyReplica}).
-		Watches(&corev1.Secret{}, one).
-		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, one).
-		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, one)
-	if err := mgr.Add(everyReplicaFunc(r.first)); err != nil {
-		return fmt.Errorf("adding the first certificate: %w", err)
-	}
-	if err := c.Complete(r); err != nil {
-		return fmt.Errorf("starting the certificate controller: %w", err)
-	}
-	return nil
-}
-
-// everyReplicaFunc is a Runnable that does not wait to be elected.
-type everyReplicaFunc func(context.Context) error
-
-func (f everyReplicaFunc) Start(ctx context.Context) error { return f(ctx) }
-func (everyReplicaFunc) NeedLeaderElection() bool          { return false }
-
-// first makes the certificate when there is no Secret to send an event.
-func (r *Rotator) first(ctx context.Context) error {
+// Start looks at the Secret and the webhook configurations until ctx is done. It
+// asks for them instead of watching, so that it needs no right but to get them.
+func (r *Rotator) Start(ctx context.Context) error {
+	failing := false
 	for {
-		_, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: r.o.Secret})
-		if r.served.Load() != nil || ctx.Err() != nil {
+		wait, err := r.step(ctx)
+		switch {
+		case ctx.Err() != nil:
 			return nil
+		case err != nil && !failing:
+			log.FromContext(ctx).Error(err, "the serving certificate cannot be looked after; trying again", "secret", r.o.Secret)
+		case err == nil && failing:
+			log.FromContext(ctx).Info("the serving certificate is looked after again", "secret", r.o.Secret)
 		}
-		if err != nil {
-			log.FromContext(ctx).Error(err, "there is no serving certificate yet", "secret", r.o.Secret)
+		failing = err != nil
+		if failing {
+			wait = min(time.Second, r.o.Poll)
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Second):
+			return nil
+		case <-time.After(min(wait, r.o.Poll)):
 		}
 	}
 }
 
-// Reconcile reads the Secret, serves what it holds, publishes its bundle and
-// takes the next step if one is due.
-func (r *Rotator) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+// step reads the Secret, serves what it holds, publishes its bundle and takes
+// the next step if one is due. It returns when to look again.
+func (r *Rotator) step(ctx context.Context) (time.Duration, error) {
 	// The order of the reads keeps a slow replica from publishing an old
 	// bundle: whoever wrote a configuration after this read wins by its
 	// resourceVersion, whoever wrote before it had written the Secret first.
 	configurations, err := r.configurations(ctx)
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	secret, c, err := r.load(ctx)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return reconcile.Result{RequeueAfter: retry}, nil // another replica was faster
+		return retry, nil // another replica was faster
 	}
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	r.serve(c)
 	for _, conf := range configurations {
 		if err := r.publish(ctx, conf, c.bundle()); apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return reconcile.Result{RequeueAfter: retry}, nil
+			return retry, nil
 		} else if err != nil {
-			return reconcile.Result{}, err
+			return 0, err
 		}
 	}
 	step, wait, err := c.advance(r.o, r.o.Now())
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if step == "" {
-		return reconcile.Result{RequeueAfter: min(wait+time.Millisecond, r.o.Overlap/4)}, nil
+	if err != nil || step == "" {
+		return wait, err
 	}
 	if err := r.write(ctx, secret, c, step); err != nil && !apierrors.IsConflict(err) {
-		return reconcile.Result{}, err
+		return 0, err
 	}
-	return reconcile.Result{RequeueAfter: retry}, nil
+	return retry, nil
 }
 
 // retry is the pause before reading again what another replica has changed.
@@ -185,7 +152,7 @@ const retry = 50 * time.Millisecond
 // or damaged: from what is served here, so that nobody loses trust, or anew.
 func (r *Rotator) load(ctx context.Context) (*corev1.Secret, *chain, error) {
 	secret := &corev1.Secret{}
-	err := r.reader.Get(ctx, r.o.Secret, secret)
+	err := r.client.Get(ctx, r.o.Secret, secret)
 	switch {
 	case err == nil:
 		c, err := parseChain(secret)

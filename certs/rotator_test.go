@@ -26,9 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"plimsoll.dev/certs"
 	"plimsoll.dev/test/env"
@@ -72,6 +70,7 @@ func install(t *testing.T, addr string) installation {
 		Hosts:         []string{"127.0.0.1"},
 		Propagation:   1500 * time.Millisecond,
 		Overlap:       1500 * time.Millisecond,
+		Poll:          100 * time.Millisecond,
 	}}
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: ns.Name},
@@ -105,18 +104,11 @@ type replica struct {
 
 func (in installation) replica(t *testing.T) *replica {
 	t.Helper()
-	mgr, err := ctrl.NewManager(api.Config, ctrl.Options{
-		Metrics:    metricsserver.Options{BindAddress: "0"},
-		Cache:      cache.Options{ByObject: in.o.CacheOptions()},
-		Controller: config.Controller{SkipNameValidation: ptr(true)},
-	})
+	c, err := client.New(api.Config, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := certs.NewRotator(mgr, in.o, certs.NewMetrics(prometheus.NewRegistry()))
-	if err := r.SetupWithManager(mgr); err != nil {
-		t.Fatal(err)
-	}
+	r := certs.NewRotator(c, in.o, certs.NewMetrics(prometheus.NewRegistry()))
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: r.GetCertificate, NextProtos: []string{"h2", "http/1.1"}})
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +117,7 @@ func (in installation) replica(t *testing.T) *replica {
 	go func() { _ = srv.Serve(l) }()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
+	go func() { done <- r.Start(ctx) }()
 	stop := sync.OnceFunc(func() {
 		cancel()
 		<-done

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -44,9 +43,6 @@ func cacheOptions(o *options) cache.Options {
 			options.Transform = stripPod(options.Transform)
 			by[object] = options
 		}
-	}
-	if o.certMode == certSelfSigned {
-		maps.Copy(by, o.certificates().CacheOptions())
 	}
 	resync := o.resync
 	return cache.Options{

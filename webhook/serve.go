@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -148,8 +149,12 @@ func newManager(config *rest.Config, o *options, src *source) (manager.Manager, 
 func newCertificate(mgr manager.Manager, o *options) (certificate, error) {
 	m := certs.NewMetrics(metrics.Registry)
 	if o.certMode == certSelfSigned {
-		r := certs.NewRotator(mgr, o.certificates(), m)
-		return r, r.SetupWithManager(mgr)
+		direct, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+		if err != nil {
+			return nil, fmt.Errorf("preparing the self-signed certificate: %w", err)
+		}
+		r := certs.NewRotator(direct, o.certificates(), m)
+		return r, mgr.Add(r)
 	}
 	f, err := certs.NewFiles(o.certDir, m)
 	if err != nil {
