@@ -27,8 +27,8 @@ func (a Amounts) plus(b Amounts) Amounts { return Amounts{a.CPU + b.CPU, a.Memor
 type Pod struct {
 	Object            corev1.Pod
 	Requested, Limits Amounts
-	// Used is the CPU used since the reading before and the memory held now,
-	// from the kernel and not by way of the agent.
+	// Used is the CPU used since a reading some time before and the memory
+	// held now, from the kernel and not by way of the agent.
 	Used Amounts
 	// Cgroup is what the kubelet has set.
 	Cgroup   node.Cgroup
@@ -62,11 +62,16 @@ func (w Workload) Sufficient() (bool, string) {
 	return c.Status == "True", c.Message
 }
 
-// use is a container's CPU clock at a moment.
+// use is a container's CPU clock at a moment, and the cores used up to it.
 type use struct {
 	at      time.Time
 	seconds float64
+	cores   float64
 }
+
+// leastSpan is the least time that a use in cores is taken over: below it a
+// burst of 100 ms would look like steady use.
+const leastSpan = 900 * time.Millisecond
 
 // Observe reads the workloads as they are now, sorted by name.
 func (s *Scenario) Observe(ctx context.Context) ([]Workload, error) {
@@ -122,13 +127,15 @@ func (s *Scenario) observePod(pod corev1.Pod) (Pod, error) {
 	if p.Cgroup, err = s.Cluster.ReadCgroup(&pod, Container); err != nil {
 		return p, err
 	}
-	now := use{time.Now(), p.Cgroup.CPUSeconds}
-	id := string(pod.UID)
-	if last, ok := s.uses[id]; ok {
-		p.Used.CPU = (now.seconds - last.seconds) / now.at.Sub(last.at).Seconds()
+	now := use{at: time.Now(), seconds: p.Cgroup.CPUSeconds}
+	last, ok := s.uses[string(pod.UID)]
+	if span := now.at.Sub(last.at); ok && span >= leastSpan {
+		now.cores = (now.seconds - last.seconds) / span.Seconds()
+	} else if ok {
+		now = last
 	}
-	s.uses[id] = now
-	p.Used.Memory = float64(p.Cgroup.Memory)
+	s.uses[string(pod.UID)] = now
+	p.Used = Amounts{now.cores, float64(p.Cgroup.Memory)}
 	return p, nil
 }
 

@@ -64,10 +64,10 @@ The cluster is still running. To look around:
 
   alias k=%[1]s
   k get workloadprofiles
-  k describe workloadprofile steady--demo      # with what each value follows from
-  k -n shop get pods -o wide
+  k describe workloadprofiles     # says what each value follows from
   k -n shop scale deployment growing --replicas 2
-  ls %[2]s                                     # logs of every process
+  k -n shop describe pods
+  ls %[2]s     # the logs of every program
 
 To end it: go run ./test/node/cmd/node stop %[3]s
 `

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,6 +21,7 @@ const plainEvery = 15 * time.Second
 // before, elsewhere one after the other and less often.
 type screen struct {
 	w        io.Writer
+	fd       int
 	terminal bool
 	start    time.Time
 	lines    int // of the table that may be overwritten
@@ -28,7 +30,8 @@ type screen struct {
 }
 
 func newScreen(f *os.File) *screen {
-	return &screen{w: f, terminal: term.IsTerminal(int(f.Fd())), start: time.Now()}
+	fd := int(f.Fd())
+	return &screen{w: f, fd: fd, terminal: term.IsTerminal(fd), start: time.Now()}
 }
 
 // say begins a new part of the story; the table so far stays.
@@ -45,33 +48,46 @@ func (s *screen) table(all []scenario.Workload) {
 	if len(all) == 0 {
 		return
 	}
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "WORKLOAD\tPODS\tCPU REQUESTED\tUSED\tRECOMMENDED\tMEMORY REQUESTED\tUSED\tRECOMMENDED\t  PROFILE")
+	const row = "%-9s %4s  %9s %6s %11s  %9s %6s %11s  %s"
+	lines := []string{
+		fmt.Sprintf(row, "", "", "CPU", "", "", "MEMORY", "", "", ""),
+		fmt.Sprintf(row, "WORKLOAD", "PODS", "requested", "used", "recommended", "requested", "used", "recommended", "PROFILE"),
+	}
 	for _, l := range all {
 		requested, used := perPod(l)
 		state := "Sufficient"
 		if ok, why := l.Sufficient(); !ok {
 			state = why
 		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t  %s\n", l.Name, len(l.Pods),
+		lines = append(lines, fmt.Sprintf(row, l.Name, strconv.Itoa(len(l.Pods)),
 			cores(requested.CPU), cores(used.CPU), cores(l.Recommended.CPU),
-			bytes(requested.Memory), bytes(used.Memory), bytes(l.Recommended.Memory), state)
+			bytes(requested.Memory), bytes(used.Memory), bytes(l.Recommended.Memory), state))
 	}
-	w.Flush()
-	switch {
-	case s.terminal:
-		if s.lines > 0 {
-			fmt.Fprintf(s.w, "\x1b[%dA\x1b[J", s.lines)
-		}
-		fmt.Fprint(s.w, b.String())
-		s.lines = strings.Count(b.String(), "\n")
-	case time.Since(s.last) >= plainEvery:
-		fmt.Fprintf(s.w, "[%3.0f s]\n%s", time.Since(s.start).Seconds(), b.String())
+	if s.terminal {
+		s.overwrite(lines)
+		return
+	}
+	text := fmt.Sprintf("[%3.0f s]\n%s\n", time.Since(s.start).Seconds(), strings.Join(lines, "\n"))
+	if s.pending = text; time.Since(s.last) >= plainEvery {
+		fmt.Fprint(s.w, text)
 		s.last, s.pending = time.Now(), ""
-	default:
-		s.pending = fmt.Sprintf("[%3.0f s]\n%s", time.Since(s.start).Seconds(), b.String())
 	}
+}
+
+// overwrite prints lines in place of the last ones, cut to the terminal's
+// width: a line that wraps would count as two.
+func (s *screen) overwrite(lines []string) {
+	if s.lines > 0 {
+		fmt.Fprintf(s.w, "\x1b[%dA\x1b[J", s.lines)
+	}
+	width, _, err := term.GetSize(s.fd)
+	if err != nil || width <= 0 {
+		width = 80
+	}
+	for _, line := range lines {
+		fmt.Fprintln(s.w, line[:min(len(line), width)])
+	}
+	s.lines = len(lines)
 }
 
 // perPod is the largest request and the average use of a workload's pods.
