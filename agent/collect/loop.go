@@ -259,6 +259,13 @@ func (l *Loop) sample(t *target, now time.Time) {
 	m := measure(t.sampling.Memory, prev, s)
 	t.note(cur, s, m)
 	l.metrics.drop(t.waitsFor(), t.add(l.sink, m))
+	if now.Sub(t.pressureAt) >= pressureEvery {
+		t.pressureAt = now
+		// A container that goes meanwhile keeps the last.
+		if p, err := t.reader.ReadPressure(l.buf); err == nil {
+			t.pressure = p
+		}
+	}
 }
 
 // open opens the container's files. A container whose beginning was seen starts from zero, so that what it did before
@@ -287,6 +294,8 @@ func (l *Loop) open(t *target, now time.Time) bool {
 const (
 	// fresh is how old a cgroup may be for its counters to be taken as beginning at zero when it was last absent.
 	fresh = 15 * time.Second
+	// pressureEvery is how often stall times are read: they are counters which only the node's own endpoint shows.
+	pressureEvery = 10 * time.Second
 	// retryAfter is when unreadable files are tried again.
 	retryAfter = 10 * time.Second
 )

@@ -102,6 +102,8 @@ var (
 	descMemoryUsage = containerDesc("memory_usage_bytes", "Memory charged to the container, page cache included.")
 	descMemoryPeak  = containerDesc("memory_peak_bytes", "Largest memory of the last five minutes, spikes between samples included.")
 	descOOMKills    = containerDesc("oom_kills_total", "Processes of the container killed by the OOM killer, as long as the agent has watched it.")
+	descCPUStalled  = containerDesc("pressure_cpu_waiting_seconds_total", "Time in which a task of the container waited for CPU; 0 where the kernel has no PSI for it.")
+	descMemStalled  = containerDesc("pressure_memory_waiting_seconds_total", "Time in which a task of the container waited for memory; 0 where the kernel has no PSI for it.")
 	descCPURequest  = containerDesc("cpu_request_cores", "CPU request in the pod's spec.")
 	descCPULimit    = containerDesc("cpu_limit_cores", "CPU limit in the pod's spec.")
 	descMemRequest  = containerDesc("memory_request_bytes", "Memory request in the pod's spec.")
@@ -122,6 +124,7 @@ func (l *Loop) Describe(ch chan<- *prometheus.Desc) {
 	l.metrics.each(func(c prometheus.Collector) { c.Describe(ch) })
 	for _, d := range []*prometheus.Desc{
 		descCPUSeconds, descCPU, descThrottled, descMemory, descMemoryUsage, descMemoryPeak, descOOMKills,
+		descCPUStalled, descMemStalled,
 		descCPURequest, descCPULimit, descMemRequest, descMemLimit, descHeld, descContainers,
 	} {
 		ch <- d
@@ -163,6 +166,8 @@ func (l *Loop) Collect(ch chan<- prometheus.Metric) {
 		}
 		counter(descCPUSeconds, v.CPUSeconds)
 		counter(descOOMKills, float64(v.OOMKills))
+		counter(descCPUStalled, v.CPUStalled)
+		counter(descMemStalled, v.MemoryStalled)
 		gauge(descCPU, v.CPU)
 		gauge(descThrottled, v.Throttled)
 		gauge(descMemory, v.WorkingSet)

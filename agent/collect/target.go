@@ -42,6 +42,9 @@ type target struct {
 	last   measured
 	usage  cgroup.Sample
 	kills  uint64
+
+	pressure   cgroup.Pressure
+	pressureAt time.Time
 }
 
 // measured is what one sample contributes to each resource.

@@ -28,6 +28,8 @@ type View struct {
 	MemoryUsage   float64 `json:"memoryUsageBytes"`
 	MemoryPeak    float64 `json:"memoryPeakBytes"`
 	OOMKills      uint64  `json:"oomKills"`
+	CPUStalled    float64 `json:"cpuStalledSeconds"`
+	MemoryStalled float64 `json:"memoryStalledSeconds"`
 	CPURequest    float64 `json:"cpuRequestCores,omitempty"`
 	CPULimit      float64 `json:"cpuLimitCores,omitempty"`
 	MemoryRequest float64 `json:"memoryRequestBytes,omitempty"`
@@ -50,6 +52,7 @@ func (l *Loop) View() []View {
 			CPUSeconds: t.reading[t.current].CPU.Seconds(), CPU: t.last.cpu, Throttled: throttled,
 			WorkingSet: float64(t.usage.WorkingSet), Anon: float64(t.usage.Anon),
 			MemoryUsage: float64(t.usage.MemoryUsage), MemoryPeak: peak, OOMKills: t.kills,
+			CPUStalled: t.pressure.CPUSome.Seconds(), MemoryStalled: t.pressure.MemorySome.Seconds(),
 			CPURequest:    t.Resources.Requests.Cpu().AsApproximateFloat64(),
 			CPULimit:      t.Resources.Limits.Cpu().AsApproximateFloat64(),
 			MemoryRequest: t.Resources.Requests.Memory().AsApproximateFloat64(),
