@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -95,7 +94,7 @@ type open struct {
 	field   store.Field
 	blob    store.Blob
 	changed bool
-	carry   [2 * sample.Count]float64 // of weights, below a millisecond
+	carry   [2 * sample.Count]time.Duration // of weights, below a step
 }
 
 // NewAccumulator returns an accumulator which starts with what the checkpoint holds. Blobs from before take nothing any
@@ -147,8 +146,7 @@ func (a *Accumulator) now() time.Time {
 	return m.Wall
 }
 
-// Add takes a value of a resource, in its base unit, that held for a time. Weights are kept in whole milliseconds, the
-// rest carried to the next sample.
+// Add takes a value of a resource, in its base unit, that held for a time.
 func (a *Accumulator) Add(hash, container string, r sample.Resource, value float64, weight time.Duration, startup bool) {
 	if int(r) >= sample.Count || weight <= 0 {
 		return
@@ -164,10 +162,9 @@ func (a *Accumulator) Add(hash, container string, r sample.Resource, value float
 	if in[r] == nil {
 		in[r] = &sketch.Sketch{}
 	}
-	exact := weight.Seconds()*1000 + *carry
-	ms := max(1, math.Round(exact))
-	*carry = exact - ms
-	in[r].Add(value, ms)
+	counted, rest := roundWeight(weight, *carry)
+	*carry = rest
+	in[r].Add(value, float64(counted/time.Millisecond))
 	o.changed = true
 	// A sample of more than a minute covers the minutes before, as far as they are of this hour.
 	for m := now; ; m = m.Add(-time.Minute) {
@@ -176,6 +173,27 @@ func (a *Accumulator) Add(hash, container string, r sample.Resource, value float
 			break
 		}
 	}
+}
+
+// weightSteps are what weights are rounded to. Samples are never exactly an interval apart; kept to the millisecond, the
+// weights of equal samples would all differ, and take half as much room again in the store.
+var weightSteps = [...]time.Duration{
+	10 * time.Second, 5 * time.Second, 2 * time.Second, time.Second,
+	500 * time.Millisecond, 200 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond, 10 * time.Millisecond,
+}
+
+// roundWeight rounds a weight to the longest step that is right to 5 %, and returns what to carry to the next sample, so
+// that the sum stays right.
+func roundWeight(weight, carry time.Duration) (counted, rest time.Duration) {
+	step := time.Millisecond
+	for _, s := range weightSteps {
+		if (weight.Round(s) - weight).Abs() <= weight/20 {
+			step = s
+			break
+		}
+	}
+	counted = max(step, (weight + carry).Round(step))
+	return counted, weight + carry - counted
 }
 
 // at returns the blob of a series for the hour, starting an empty one under a new epoch if there is none.

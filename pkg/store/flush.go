@@ -69,18 +69,11 @@ func (s *Store) Flush(ctx context.Context, batch Batch) (Reply, error) {
 		Written: acknowledged(writes), KillsWritten: acknowledged(kills),
 		Folded: map[Field]Folded{}, Resets: map[string]time.Time{},
 	}
-	for field, cmds := range marks {
-		for _, cmd := range cmds {
-			value, cmdErr := cmd.Bytes()
-			if cmdErr != nil {
-				continue
-			}
-			m, markErr := decodeMark(value)
-			if markErr != nil {
-				err = errors.Join(err, fmt.Errorf("reading the mark of hour %d: %w", field.Hour, markErr))
-			} else if f, ok := m.folded(field.name()); ok {
-				reply.Folded[field] = f
-			}
+	for field, blocks := range marks {
+		folded, ok, markErr := foldedIn(field, blocks)
+		err = errors.Join(err, markErr)
+		if ok {
+			reply.Folded[field] = folded
 		}
 	}
 	for hash, cmd := range p.hashes {
@@ -96,13 +89,27 @@ func (s *Store) Flush(ctx context.Context, batch Batch) (Reply, error) {
 	return reply, nil
 }
 
-// folded returns how a field was folded.
-func (m mark) folded(name string) (Folded, bool) {
-	if m.all {
-		return Folded{Closed: true}, true
+// foldedIn returns how a field was folded, from its hour's marks in every block that can have one.
+func foldedIn(f Field, blocks map[int64]*redis.SliceCmd) (folded Folded, ok bool, err error) {
+	read := map[int64]map[string]string{}
+	for b, cmd := range blocks {
+		values := map[string]string{}
+		for i, name := range [...]string{markField(f.Hour), closedField} {
+			if got := cmd.Val(); i < len(got) && got[i] != nil {
+				values[name], _ = got[i].(string)
+			}
+		}
+		read[b] = values
 	}
-	flush, ok := m.fields[fieldID(name)]
-	return Folded{Whole: flush == 0, Flush: flush}, ok
+	m, err := marksOf(read).of(f.Hour)
+	if err != nil {
+		return Folded{}, false, err
+	}
+	flush, ok := m.fields[fieldID(f.name())]
+	if ok {
+		return Folded{Whole: flush == 0, Flush: flush}, true, nil
+	}
+	return Folded{Closed: m.closed}, m.closed, nil
 }
 
 // firstError returns what failed in a pipeline; an absent key or field is no failure.
@@ -170,19 +177,20 @@ func (p *flushPipeline) write(ctx context.Context, writes []Write) []*redis.IntC
 	return cmds
 }
 
-func (p *flushPipeline) check(ctx context.Context, fields []Field) map[Field][]*redis.StringCmd {
-	marks := make(map[Field][]*redis.StringCmd, len(fields))
+func (p *flushPipeline) check(ctx context.Context, fields []Field) map[Field]map[int64]*redis.SliceCmd {
+	marks := make(map[Field]map[int64]*redis.SliceCmd, len(fields))
 	type hour struct {
 		hash string
 		hour int64
 	}
-	read := map[hour][]*redis.StringCmd{}
+	read := map[hour]map[int64]*redis.SliceCmd{}
 	for _, f := range fields {
 		p.use(f.Hash)
 		h := hour{f.Hash, f.Hour}
-		if _, ok := read[h]; !ok {
+		if read[h] == nil {
+			read[h] = map[int64]*redis.SliceCmd{}
 			for _, b := range blocksOf(f.Hour) {
-				read[h] = append(read[h], p.HGet(ctx, blockKey(f.Hash, b), markField(f.Hour)))
+				read[h][b] = p.HMGet(ctx, blockKey(f.Hash, b), markField(f.Hour), closedField)
 			}
 		}
 		marks[f] = read[h]

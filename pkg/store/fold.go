@@ -62,17 +62,14 @@ type folder struct {
 }
 
 func (f *folder) run(ctx context.Context) (int, error) {
-	marks, err := f.marks()
-	if err != nil {
-		return 0, err
-	}
+	marks := marksOf(f.snap.blocks)
 	hours := map[int64]bool{}
 	for h := range f.snap.hours {
 		hours[h] = h <= f.hour
 	}
-	for h, m := range marks {
-		if !m.all && h < f.hour-closeAfter {
-			hours[h] = true // to be closed
+	for h := range marks.fields {
+		if h < f.hour-closeAfter && !marks.isClosed(h) {
+			hours[h] = true
 		}
 	}
 	total := 0
@@ -80,34 +77,17 @@ func (f *folder) run(ctx context.Context) (int, error) {
 		if !hours[h] {
 			continue
 		}
-		n, err := f.foldHour(ctx, h, marks[h])
+		folded, err := marks.of(h)
+		if err != nil {
+			return total, err
+		}
+		n, err := f.foldHour(ctx, h, folded)
 		if err != nil {
 			return total, err
 		}
 		total += n
 	}
 	return total, f.pruneKills(ctx)
-}
-
-// marks unites the marks of all blocks by hour.
-func (f *folder) marks() (map[int64]mark, error) {
-	values := map[int64][]string{}
-	for _, fields := range f.snap.blocks {
-		for name, value := range fields {
-			if h, ok := parseMark(name); ok {
-				values[h] = append(values[h], value)
-			}
-		}
-	}
-	marks := map[int64]mark{}
-	for h, v := range values {
-		m, err := decodeMark([]byte(joinMarks(v)))
-		if err != nil {
-			return nil, fmt.Errorf("reading the mark of hour %d: %w", h, err)
-		}
-		marks[h] = m
-	}
-	return marks, nil
 }
 
 // plan is what one call of the script does.
@@ -117,6 +97,7 @@ type plan struct {
 	folded     int
 	containers map[string]*block
 	mark       []byte
+	closing    bool // the hour takes nothing any more
 }
 
 func (f *folder) foldHour(ctx context.Context, hour int64, folded mark) (int, error) {
@@ -125,7 +106,7 @@ func (f *folder) foldHour(ctx context.Context, hour int64, folded mark) (int, er
 	if err != nil {
 		return 0, err
 	}
-	closing := hour < f.hour-closeAfter && !folded.all
+	closing := hour < f.hour-closeAfter && !folded.closed
 	if p.folded == 0 && !closing {
 		if len(p.stray) == 0 {
 			return 0, nil
@@ -135,11 +116,8 @@ func (f *folder) foldHour(ctx context.Context, hour int64, folded mark) (int, er
 		}
 		return 0, nil
 	}
-	if closing {
-		p.mark = nil
-	} else {
-		p.mark = append([]byte(f.ownMark(target, hour)), p.mark...)
-	}
+	p.closing = closing
+	p.mark = append([]byte(f.snap.blocks[target][markField(hour)]), p.mark...)
 	return p.folded, f.write(ctx, hour, target, p)
 }
 
@@ -152,8 +130,6 @@ func (f *folder) target(hour int64) int64 {
 	}
 	return blockOf(hour, f.retention.HalfLife)
 }
-
-func (f *folder) ownMark(block, hour int64) string { return f.snap.blocks[block][markField(hour)] }
 
 // plan decides, field by field, what is folded and what only removed, and merges it.
 func (f *folder) plan(hour, target int64, folded mark) (*plan, error) {
@@ -236,7 +212,19 @@ func (f *folder) write(ctx context.Context, hour, target int64, p *plan) error {
 	version := rand.Text()[:12]
 	ttl := time.Duration(f.retention.hours()+longestBlock+1) * time.Hour
 	keys := []string{resetKey(f.hash), hourKey(f.hash, hour), blockKey(f.hash, target)}
-	args := []any{f.snap.reset, markField(hour), p.mark, ttl.Milliseconds(), version, f.snap.blocks[target][versionField]}
+	known := f.snap.blocks[target]
+	written := map[string]string{versionField: version, markField(hour): string(p.mark)}
+	if p.closing {
+		// Closed means older than a day, so every earlier hour of the block is closed too.
+		written = map[string]string{versionField: version, closedField: strconv.FormatInt(hour, 10)}
+		if last, err := strconv.ParseInt(known[closedField], 10, 64); err == nil && last > hour {
+			written[closedField] = known[closedField]
+		}
+	}
+	args := []any{
+		f.snap.reset, markField(hour), written[markField(hour)], written[closedField], ttl.Milliseconds(), version,
+		known[versionField],
+	}
 	for _, b := range blocksOf(hour) {
 		if b != target {
 			keys = append(keys, blockKey(f.hash, b))
@@ -244,7 +232,6 @@ func (f *folder) write(ctx context.Context, hour, target int64, p *plan) error {
 		}
 	}
 	args = append(append(args, len(p.fields)/2), p.fields...)
-	written := map[string]string{versionField: version, markField(hour): string(p.mark)}
 	for container, k := range p.containers {
 		value, err := k.appendBinary(nil, target)
 		if err != nil {
@@ -263,6 +250,7 @@ func (f *folder) write(ctx context.Context, hour, target int64, p *plan) error {
 	if f.snap.blocks[target] == nil {
 		f.snap.blocks[target] = map[string]string{}
 	}
+	delete(f.snap.blocks[target], markField(hour))
 	maps.Copy(f.snap.blocks[target], written)
 	return nil
 }

@@ -14,7 +14,8 @@ import (
 //
 //	plimsoll:1:{<mh>}:h:<hour>    hash: <container>|<agent>|<epoch> → hour blob (blob.go)              TTL hourTTL
 //	plimsoll:1:{<mh>}:b:<block>   hash: <container> → block blob (block.go)                            TTL the window and a block
-//	                                    #<hour> → ids of the fields folded, empty once all are
+//	                                    #<hour> → ids of the fields folded, until the hour is closed
+//	                                    #closed → hour up to which the block's hours are closed: they take nothing any more
 //	                                    #v → random, new at each change
 //	plimsoll:1:{<mh>}:live        hash: <podUID>/<container> → live value (live.go)                    TTL liveTTL
 //	plimsoll:1:{<mh>}:oom         hash: <container>|<podUID>|<kernel time> → OOM kill (oom.go)         TTL oomTTL
@@ -41,6 +42,7 @@ const (
 	MaxWindow = 32 * 24 * time.Hour
 
 	versionField = "#v"
+	closedField  = "#closed"
 	markPrefix   = "#"
 )
 

@@ -132,8 +132,8 @@ type base struct {
 	connections uint64
 	reset       string
 	versions    map[int64]string
-	origin      time.Time        // weights are as of this moment
-	marks       map[int64]string // of hours that still take blobs, encoded
+	origin      time.Time // weights are as of this moment
+	marks       marks     // of hours that still take blobs
 	window      Window
 	used        time.Time
 }
@@ -249,79 +249,48 @@ func newBase(snap *snapshot, now time.Time, r Retention) *base {
 	hour := HourOf(now)
 	b := &base{
 		retention: r, hour: hour, reset: snap.reset, origin: now,
-		versions: map[int64]string{}, marks: map[int64]string{},
+		versions: map[int64]string{}, marks: marksOf(snap.blocks),
 		window: Window{Containers: map[string]*Container{}},
 	}
 	first := hour - r.hours()
 	m := newMerger(&b.window, first, int(r.hours())+2)
 	recent := recentBlocks(hour)
-	marks := map[int64][]string{}
 	for start, fields := range snap.blocks {
 		if v := fields[versionField]; v != "" && start >= recent.first && start <= recent.last {
 			b.versions[start] = v
 		}
-		var hours []int64
-		for name, value := range fields {
-			if h, ok := parseMark(name); ok {
-				hours = append(hours, h)
-				marks[h] = append(marks[h], value)
-			}
-		}
-		b.addBlock(m, start, fields, hours)
-	}
-	for h, values := range marks {
-		if h < hour-closeAfter {
-			b.window.Foldable = b.window.Foldable || hasFields(values)
-		}
-		b.marks[h] = joinMarks(values)
+		b.addBlock(m, start, fields)
 	}
 	for h := range snap.hours {
 		if h < hour-closeAfter {
 			b.addHour(m, h, snap.hours[h])
-			delete(b.marks, h)
 		}
 	}
-	for h := range b.marks {
+	for h := range b.marks.fields {
 		if h < hour-closeAfter {
-			delete(b.marks, h)
+			b.window.Foldable = b.window.Foldable || !b.marks.isClosed(h)
+			delete(b.marks.fields, h)
 		}
 	}
+	maps.DeleteFunc(b.marks.closed, func(start, _ int64) bool { return start < recent.first })
 	return b
 }
 
-func hasFields(marks []string) bool {
-	for _, v := range marks {
-		if v != "" {
-			return true
-		}
-	}
-	return false
-}
-
-// joinMarks unites the marks an hour has in several blocks, after a change of the half-life.
-func joinMarks(values []string) string {
-	for _, v := range values {
-		if v == "" {
-			return ""
-		}
-	}
-	return strings.Join(values, "")
-}
-
 // addBlock merges a block's containers at the weight of the middle of the hours folded into it.
-func (b *base) addBlock(m *merger, start int64, fields map[string]string, hours []int64) {
-	if len(hours) == 0 {
-		return
+func (b *base) addBlock(m *merger, start int64, fields map[string]string) {
+	first, last := int64(math.MaxInt64), int64(-1)
+	if closed, ok := b.marks.closed[start]; ok {
+		first, last = start, closed
 	}
-	var middle float64
-	last := hours[0]
-	for _, h := range hours {
-		middle += (float64(h) + 0.5) / float64(len(hours))
-		last = max(last, h)
+	for name := range fields {
+		if h, ok := parseMark(name); ok {
+			first, last = min(first, h), max(last, h)
+		}
 	}
 	if last < m.first {
 		return
 	}
+	middle := float64(first+last+1) / 2
 	factor := b.retention.weight(middle, b.origin)
 	for name, value := range fields {
 		if strings.HasPrefix(name, markPrefix) {
@@ -342,7 +311,7 @@ func (b *base) addBlock(m *merger, start int64, fields map[string]string, hours 
 
 // addHour merges the fields of an hour that are neither folded nor void.
 func (b *base) addHour(m *merger, hour int64, fields map[string]string) {
-	folded, err := b.mark(hour)
+	folded, err := b.marks.of(hour)
 	if err != nil {
 		m.window.Unreadable++
 		return
@@ -376,14 +345,6 @@ func (b *base) addHour(m *merger, hour int64, fields map[string]string) {
 		c.cover(hour, blob.Minutes)
 		m.sketches(c, body, factor)
 	}
-}
-
-func (b *base) mark(hour int64) (mark, error) {
-	value, ok := b.marks[hour]
-	if !ok {
-		return mark{}, nil
-	}
-	return decodeMark([]byte(value))
 }
 
 // with returns the window of a base and the recent hours of a snapshot.
