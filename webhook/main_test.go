@@ -359,6 +359,38 @@ func TestRedisAwayDoesNotStopAdmission(t *testing.T) {
 	}
 }
 
+// The chart's roles grant what a replica does in a cluster: nothing is forbidden.
+func TestChartGrantsWhatAReplicaDoes(t *testing.T) {
+	if _, err := world.api.Kubectl(string(admissiontest.Template(t, "granted", "rbac.yaml")), "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	account := world.api.ServiceAccount(admissiontest.Namespace, "granted-webhook")
+	policyAll(t)
+	p := start(t, "--kubeconfig", world.api.KubeconfigFor(account), "--redis", "redis://"+world.redis.Addr(), "--cert-host", "127.0.0.1",
+		"--service", "granted-webhook", "--webhook-configuration", "granted", "--replica", "granted-webhook-0", "--recommend-interval", "1s")
+	p.ready(t)
+	admissiontest.Render(t, "granted", admissiontest.URL(fmt.Sprintf("https://127.0.0.1:%d", p.port), nil)...).Install(t, world.clients)
+	n := 0
+	admissiontest.Wait(t, "a profile with a status", func() error {
+		n++
+		got, err := create(t, pod(fmt.Sprintf("g%d", n), v1alpha1.LabelMode, "resize"))
+		if err != nil {
+			return err
+		}
+		wp := &v1alpha1.WorkloadProfile{}
+		if err := world.client.Get(t.Context(), client.ObjectKey{Name: got.Annotations[v1alpha1.AnnotationProfileRef]}, wp); err != nil {
+			return err
+		}
+		if len(wp.Status.Conditions) == 0 {
+			return errors.New("no conditions")
+		}
+		return nil
+	})
+	if strings.Contains(p.output(), "forbidden") {
+		t.Error("something was forbidden")
+	}
+}
+
 // Two replicas in the self-signed mode: both become ready, the authority is
 // published, pods are stamped, and one of them can be killed.
 func TestSelfSignedReplicas(t *testing.T) {

@@ -33,12 +33,27 @@ type Configurations struct {
 // release, with helm's --set arguments.
 func Render(t testing.TB, release string, set ...string) Configurations {
 	t.Helper()
+	out := Template(t, release, "webhook-configuration.yaml", set...)
+	d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096)
+	var c Configurations
+	if err := d.Decode(&c.Mutating); err != nil {
+		t.Fatalf("reading the rendered chart: %v", err)
+	}
+	if err := d.Decode(&c.Validating); err != nil {
+		t.Fatalf("reading the rendered chart: %v", err)
+	}
+	return c
+}
+
+// Template renders one template of the chart.
+func Template(t testing.TB, release, template string, set ...string) []byte {
+	t.Helper()
 	root, err := controlplane.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"tool", "-modfile=test/tools/go.mod", "helm", "template", release, "charts/plimsoll",
-		"--namespace", Namespace, "--show-only", "templates/webhook-configuration.yaml"}
+		"--namespace", Namespace, "--show-only", "templates/" + template}
 	for _, s := range set {
 		args = append(args, "--set", s)
 	}
@@ -50,15 +65,7 @@ func Render(t testing.TB, release string, set ...string) Configurations {
 	if err != nil {
 		t.Fatalf("rendering the chart: %v\n%s", err, stderr.String())
 	}
-	d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096)
-	var c Configurations
-	if err := d.Decode(&c.Mutating); err != nil {
-		t.Fatalf("reading the rendered chart: %v", err)
-	}
-	if err := d.Decode(&c.Validating); err != nil {
-		t.Fatalf("reading the rendered chart: %v", err)
-	}
-	return c
+	return out
 }
 
 // URL are the --set arguments for a webhook outside the cluster; an empty ca is
