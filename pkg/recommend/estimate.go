@@ -99,8 +99,8 @@ func (d *derivation) bound(rule policy.Rule, allocatable sample.Amount) {
 			d.to(Step{Operation: OpNode, Operand: float64(allocatable), Value: allocatable}, CappedByNode)
 		}
 	}
-	// Rounding up must not break a cap that is no whole unit.
-	rounded := max(min(round(d.value, d.resource), limit), least(d.resource))
+	// Rounding must not break a bound that is no whole unit.
+	rounded := max(min(max(round(d.value, d.resource), rule.Min), limit), least(d.resource))
 	d.steps = append(d.steps, Step{Operation: OpRound, Operand: unit(d.resource), Value: rounded})
 	d.value = rounded
 }
@@ -158,13 +158,15 @@ func least(r corev1.ResourceName) sample.Amount {
 	return 1
 }
 
-// round rounds up to whole units, taking what exceeds a whole one only by floating-point error as that one.
+// noise is the relative error of what sketches say about extremes, and of the arithmetic after it, with room to spare.
+const noise = 1e-6
+
+// round rounds up to whole units, at least one, taking what exceeds a whole number only by noise as that number.
 func round(v sample.Amount, r corev1.ResourceName) sample.Amount {
-	u := unit(r)
-	n := math.Ceil(float64(v)/u - 1e-6)
-	n = max(n, 1)
+	n := float64(v) / unit(r)
+	n = max(1, math.Ceil(n-min(0.5, max(noise, n*noise))))
 	if r == corev1.ResourceCPU {
 		return sample.Amount(n / 1000)
 	}
-	return sample.Amount(n * u)
+	return sample.Amount(n * bytesUnit)
 }

@@ -158,6 +158,19 @@ func TestShareAboveALimit(t *testing.T) {
 		})
 	}
 
+	// A throttled window's use is the quota's; it is recorded just above it, and so counts for every limit up to it.
+	throttled := container("app", 0.1, 100*mi)
+	throttled.Series[sample.CPUBurst] = &sketch.Sketch{}
+	throttled.Series[sample.CPUBurst].Add(0.2, 75_000)
+	throttled.Series[sample.CPUBurst].Add(0.8*(1+2*sketch.RelativeError), 25_000)
+	throttled.Limits = map[corev1.ResourceName]sample.Amount{corev1.ResourceCPU: 0.8}
+	for most, want := range map[sample.Amount]float64{0.4: 0.25, 0.8: 0.25, 0.85: 0} {
+		got := need(t, recommend.Compute(input(limit(most), throttled)), corev1.ResourceCPU, v1alpha1.FieldLimit).Share
+		if got.Above < want-0.01 || got.Above > want+0.01 || got.Censored != (most > 0.8) {
+			t.Errorf("limit %v: got %+v, want %v", most, got, want)
+		}
+	}
+
 	c := container("app", 0.1, 100*mi)
 	for range 111 {
 		c.Series[sample.Memory].Add(200*mi, 1000)
@@ -166,6 +179,19 @@ func TestShareAboveALimit(t *testing.T) {
 	if got := need(t, recommend.Compute(input(s, c)), corev1.ResourceMemory, v1alpha1.FieldLimit).Share; got.Above < 0.09 || got.Above > 0.11 {
 		t.Errorf("memory: share above %v, want 0.1", got.Above)
 	}
+}
+
+func FuzzParseShort(f *testing.F) {
+	f.Add("p95 of 500 samples covering 24 h = 200m; × headroom 1.15 = 230m; use above the present limit does not show")
+	f.Fuzz(func(t *testing.T, text string) {
+		n := 0
+		for _, s := range recommend.ParseShort(text) {
+			n += len(s.Input) + len(s.Value)
+		}
+		if n > len(text) {
+			t.Errorf("%d bytes out of %d", n, len(text))
+		}
+	})
 }
 
 func TestSummary(t *testing.T) {

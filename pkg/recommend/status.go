@@ -28,15 +28,17 @@ func (r Result) Statuses() []v1alpha1.ContainerStatus {
 	return out
 }
 
+// status writes use to the nearest millicore or KiB.
 func (u Usage) status() v1alpha1.ResourceUsage {
+	nearest := func(a sample.Amount) resource.Quantity {
+		if u.Resource.IsCPU() {
+			return sample.Amount(math.Round(float64(a)*1000) / 1000).Quantity(u.Resource)
+		}
+		return sample.Amount(math.Round(float64(a)/1024) * 1024).Quantity(u.Resource)
+	}
 	return v1alpha1.ResourceUsage{
-		Resource: u.Resource.String(),
-		Average:  u.Average.Quantity(u.Resource),
-		P50:      u.P50.Quantity(u.Resource),
-		P95:      u.P95.Quantity(u.Resource),
-		P99:      u.P99.Quantity(u.Resource),
-		Max:      u.Max.Quantity(u.Resource),
-		Samples:  u.Samples, CoveredMinutes: int64(u.CoveredMinutes),
+		Resource: u.Resource.String(), Average: nearest(u.Average), P50: nearest(u.P50), P95: nearest(u.P95),
+		P99: nearest(u.P99), Max: nearest(u.Max), Samples: u.Samples, CoveredMinutes: int64(u.CoveredMinutes),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"plimsoll.dev/pkg/cli/backtest"
+	"plimsoll.dev/pkg/sketch"
 )
 
 // TestPeers pins the other tools' rules on a history whose answers follow by hand: ten days of five-minute steps, a
@@ -36,7 +37,7 @@ func TestPeers(t *testing.T) {
 				now = now.Add(5 * time.Minute)
 			}
 			got, ok := tt.rule.Sizes(now)
-			if !ok || relative(float64(got.CPURequest), tt.cpu) > 0.011 || relative(float64(got.MemoryRequest), tt.memory*mi) > 0.001 {
+			if !ok || relative(float64(got.CPURequest), tt.cpu) > sketch.RelativeError+0.001 || relative(float64(got.MemoryRequest), tt.memory*mi) > 0.001 {
 				t.Errorf("got %v cores and %v MiB, want %v and %v", got.CPURequest, got.MemoryRequest/mi, tt.cpu, tt.memory)
 			}
 			if got.MemoryLimit != got.MemoryRequest || got.CPULimit != 0 {

@@ -32,9 +32,9 @@ var (
 type evaluation struct {
 	result     decide.Result
 	settings   policy.Settings
-	generation int64 // of the policy, 0 without one
-	noPolicy   bool  // the profile names a policy that is gone or does not compile
-	livePods   int
+	generation int64     // of the policy, 0 without one
+	noPolicy   bool      // the profile names a policy that is gone or does not compile
+	runPods    int       // pods that run, and so should be measured
 	lastSample time.Time // zero if there is none
 	created    time.Time // of the profile
 	now        time.Time
@@ -64,7 +64,7 @@ func (c *Controller) evaluate(ctx context.Context, profile *v1alpha1.WorkloadPro
 	started := time.Now()
 	v.foldable = window.Foldable
 	containers := measured(window, &v)
-	v.livePods = running(containers, pods)
+	v.runPods = running(containers, pods)
 	in := decide.Input{
 		Settings: v.settings, Containers: fitting(containers, window), Allocatable: allocatable, Now: v.now,
 		WasSufficient: meta.IsStatusConditionTrue(profile.Status.Conditions, v1alpha1.ConditionSufficient),
@@ -194,15 +194,17 @@ func named(containers map[string]*decide.Container, name string) *decide.Contain
 	return c
 }
 
-// running marks the containers that live pods have, with the smallest limits they run with, and counts the pods.
+// running marks the containers that live pods have, with the smallest limits they have, and counts the pods that run.
 func running(containers map[string]*decide.Container, pods []corev1.Pod) int {
-	live := 0
+	started := 0
 	unlimited := map[string]map[corev1.ResourceName]bool{}
 	for i := range pods {
 		if !alive(&pods[i]) {
 			continue
 		}
-		live++
+		if pods[i].Status.Phase == corev1.PodRunning {
+			started++
+		}
 		for _, spec := range lasting(&pods[i]) {
 			c := named(containers, spec.Name)
 			if !c.Running {
@@ -222,7 +224,7 @@ func running(containers map[string]*decide.Container, pods []corev1.Pod) int {
 			}
 		}
 	}
-	return live
+	return started
 }
 
 func alive(pod *corev1.Pod) bool {

@@ -21,7 +21,7 @@ const (
 	ReasonPolicyNotFound   = "PolicyNotFound"
 )
 
-// silentAfter is how long live pods may go without a sample before measuring counts as broken: many flushes, and far
+// silentAfter is how long running pods may go without a sample before measuring counts as broken: many flushes, and far
 // longer than any agent takes to restart.
 const silentAfter = 10 * time.Minute
 
@@ -52,7 +52,7 @@ func (v evaluation) ready(s *v1alpha1.WorkloadProfileStatus, generation int64) {
 	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: generation}
 	silence := v.now.Sub(v.lastSample)
 	switch {
-	case v.livePods == 0:
+	case v.runPods == 0:
 		c.Reason, c.Message = ReasonNoPods, "no pod is running; what was measured stays valid"
 	case v.lastSample.IsZero() && v.now.Sub(v.created) < silentAfter:
 		c.Status = metav1.ConditionUnknown
