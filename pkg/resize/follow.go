@@ -3,6 +3,7 @@ package resize
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"time"
 
@@ -15,6 +16,10 @@ import (
 
 // maxHold bounds how long a pod is held back, whatever went wrong how often.
 const maxHold = 24 * time.Hour
+
+// unreadyFor is how long a pod must have been unready to count as harmed: a
+// restart shows as lost readiness first and is named a moment later.
+const unreadyFor = 5 * time.Second
 
 // FollowInput is what Follow decides from.
 type FollowInput struct {
@@ -75,6 +80,9 @@ func Follow(in FollowInput) Step {
 		}
 		if reason, message := harm(in); reason != "" {
 			return takeBack(in, StateRolledBack, reason, message)
+		}
+		if r.Ready && !ready(in.Pod) {
+			left = min(left, unreadyFor)
 		}
 		return Step{Record: r, Again: left}
 	default:
@@ -141,11 +149,11 @@ func (c RecordedChange) reverse(pod *corev1.Pod) (Change, bool) {
 	if !ok || ctr == nil || c.From == "" {
 		return Change{}, false
 	}
-	from, err := resource.ParseQuantity(c.To)
+	from, err := parseQuantity(c.To)
 	if err != nil {
 		return Change{}, false
 	}
-	to, err := resource.ParseQuantity(c.From)
+	to, err := parseQuantity(c.From)
 	if err != nil || to.Sign() <= 0 {
 		return Change{}, false
 	}
@@ -154,6 +162,19 @@ func (c RecordedChange) reverse(pod *corev1.Pod) (Change, bool) {
 		return Change{}, false
 	}
 	return Change{Field: f, From: &from, To: to}, true
+}
+
+// plainQuantity is what Quantity.String writes of amounts like these. Exponents
+// are left out: parsing "1e999999999" takes for ever.
+var plainQuantity = regexp.MustCompile(`^[0-9]{1,18}(\.[0-9]{1,9})?([num]|[kMGTPE]|[KMGTPE]i)?$`)
+
+// parseQuantity reads a quantity from a record, which anyone who may edit the
+// pod can have written.
+func parseQuantity(text string) (resource.Quantity, error) {
+	if !plainQuantity.MatchString(text) {
+		return resource.Quantity{}, fmt.Errorf("parsing quantity %.32q of a record: it must be a plain number with a unit", text)
+	}
+	return resource.ParseQuantity(text)
 }
 
 // harm says whether the pod did badly since the change.
@@ -173,7 +194,7 @@ func harm(in FollowInput) (Reason, string) {
 	if n := restartCount(in.Pod); n > r.Restarts {
 		return ReasonRestarted, fmt.Sprintf("the pod's containers restarted %d times", n-r.Restarts)
 	}
-	if r.Ready && !ready(in.Pod) {
+	if c := readiness(in.Pod); r.Ready && c.Status != corev1.ConditionTrue && in.Now.Sub(c.LastTransitionTime.Time) >= unreadyFor {
 		return ReasonUnready, "the pod is not ready any more"
 	}
 	for _, c := range r.Changes {
@@ -185,8 +206,8 @@ func harm(in FollowInput) (Reason, string) {
 }
 
 func (c RecordedChange) lowers(field string) bool {
-	from, err1 := resource.ParseQuantity(c.From)
-	to, err2 := resource.ParseQuantity(c.To)
+	from, err1 := parseQuantity(c.From)
+	to, err2 := parseQuantity(c.To)
 	return c.Field == field && err1 == nil && err2 == nil && to.Cmp(from) < 0
 }
 
@@ -202,13 +223,16 @@ func restartCount(pod *corev1.Pod) int32 {
 	return n
 }
 
-func ready(pod *corev1.Pod) bool {
+func ready(pod *corev1.Pod) bool { return readiness(pod).Status == corev1.ConditionTrue }
+
+// readiness returns the pod's Ready condition, an empty one if it has none.
+func readiness(pod *corev1.Pod) corev1.PodCondition {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
+			return c
 		}
 	}
-	return false
+	return corev1.PodCondition{}
 }
 
 func oomKills(live map[string]Live) int64 {

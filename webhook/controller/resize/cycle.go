@@ -130,7 +130,7 @@ func (c *Controller) begin(ctx context.Context, wp *v1alpha1.WorkloadProfile) (*
 		}
 	}
 	cy.pods = len(eligible)
-	cy.slots = c.slotsOf(wp.Name, governing.Settings.Resize.MaxConcurrent.Of(cy.pods))
+	cy.slots = c.slotsOf(wp.Name, governing.Settings.Resize.MaxConcurrent.Of(cy.pods), cy.pods)
 	for _, p := range eligible {
 		if err := cy.look(ctx, p); err != nil {
 			return nil, err

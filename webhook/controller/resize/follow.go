@@ -25,9 +25,9 @@ const (
 	writtenAfter = 5 * time.Second
 	// peerAfter is how long a live peer's resize is its own to follow.
 	peerAfter = 30 * time.Second
-	// watchEvery is how often a pod is looked at while it is watched: events
-	// tell all but its live use.
-	watchEvery = 30 * time.Second
+	// watchEvery is how many intervals pass between two looks at a pod that is
+	// watched: events tell all but its live use.
+	watchEvery = 3
 )
 
 // fieldManager owns the annotation this package writes.
@@ -139,7 +139,7 @@ func (c *Controller) adopt(pod *corev1.Pod, r *plan.Record) time.Duration {
 func (c *Controller) wait(ctx context.Context, pod *corev1.Pod, s sent, ours bool, step plan.Step) (reconcile.Result, error) {
 	again := step.Again
 	if step.Record.State == plan.StateResized {
-		again = min(again, watchEvery)
+		again = min(again, watchEvery*c.Interval)
 	}
 	if !ours {
 		return reconcile.Result{RequeueAfter: again}, nil

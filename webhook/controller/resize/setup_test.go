@@ -9,14 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -34,6 +37,7 @@ import (
 var api *env.API
 
 func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
 	env.Main(m, func(t env.TB) {
 		api = env.StartAPI(t, env.Options{ControllerManager: true, Scheduler: true, Kubelets: 2, Node: env.Node{MaxPods: 200}})
 	})
@@ -289,12 +293,22 @@ func (l byProfile) OfProfile(ctx context.Context, name string) ([]corev1.Pod, er
 	return pods.Items, err
 }
 
+var enrolled = func() labels.Selector {
+	s, err := labels.Parse(v1alpha1.LabelMode + "," + v1alpha1.LabelMode + "!=off")
+	if err != nil {
+		panic(err)
+	}
+	return s
+}()
+
 // start runs a replica; ring may be nil.
 func (b *bench) start(name string, ring resize.Ring, change func(*resize.Options)) *replica {
 	b.t.Helper()
 	mgr, err := ctrl.NewManager(api.Config, ctrl.Options{
 		Scheme: scheme(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+		// As the webhook has it: pods that are not enrolled are not in the cache.
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: enrolled}}},
 	})
 	if err != nil {
 		b.t.Fatal(err)

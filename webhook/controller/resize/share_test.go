@@ -1,0 +1,145 @@
+package resize_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	plan "plimsoll.dev/pkg/resize"
+)
+
+func TestReplicasShareThePods(t *testing.T) {
+	b := newBench(t)
+	b.govern(withAll)
+	b.byHand(30, "kube-controller-manager", nil)
+	b.actuate()
+	b.recommend("cpu request", "50m")
+	m := newMembers("a", "b", "c")
+	for _, name := range []string{"a", "b", "c"} {
+		b.start(name, &fakeRing{name, m}, nil)
+	}
+	b.every("resized", 30*time.Second, in(t, plan.StateResized))
+	once(t, b)
+	by := map[string]int{}
+	for _, p := range b.pods() {
+		r := record(t, &p)
+		by[r.By]++
+		if owner := m.ring.Owner(p.Namespace + "/" + p.Name); owner != r.By {
+			t.Errorf("pod %s of %s was resized by %s", p.Name, owner, r.By)
+		}
+	}
+	if len(by) != 3 {
+		t.Errorf("resized by %v", by)
+	}
+}
+
+// deluded believes that it owns everything, and that its peer lives.
+type deluded struct{ self string }
+
+func (d deluded) Self() string        { return d.self }
+func (d deluded) Active() bool        { return true }
+func (d deluded) Owner(string) string { return d.self }
+func (d deluded) Live(string) bool    { return true }
+
+// C69: two replicas that both believe they own a pod resize it once.
+func TestC69TwoOwners(t *testing.T) {
+	b := newBench(t)
+	b.govern(withAll)
+	b.byHand(20, "kube-controller-manager", nil)
+	b.actuate()
+	b.recommend("cpu request", "50m", "memory limit", "128Mi")
+	b.start("a", deluded{"a"}, nil)
+	b.start("b", deluded{"b"}, nil)
+	b.every("resized", 30*time.Second, in(t, plan.StateResized))
+	once(t, b)
+	b.remains("no flapping", 6*time.Second, func() error {
+		for name, n := range b.changed() {
+			if n != 1 {
+				return fmt.Errorf("pod %s was changed %d times", name, n)
+			}
+		}
+		return nil
+	})
+}
+
+// C74: a pod resized by a living peer drifts again; its new owner resizes it.
+func TestC74NewOwner(t *testing.T) {
+	b := newBench(t)
+	b.govern(withAll)
+	b.byHand(12, "kube-controller-manager", nil)
+	b.actuate()
+	b.recommend("cpu request", "50m", "memory limit", "128Mi")
+	m := newMembers("a", "b")
+	b.start("a", &fakeRing{"a", m}, nil)
+	b.start("b", &fakeRing{"b", m}, nil)
+	b.every("resized", 30*time.Second, in(t, plan.StateResized))
+	first := map[string]string{}
+	for _, p := range b.pods() {
+		first[p.Name] = record(t, &p).By
+	}
+	m.set("a", "b", "c")
+	b.start("c", &fakeRing{"c", m}, nil)
+	b.recommend("cpu request", "50m", "memory limit", "256Mi")
+	moved := 0
+	b.every("resized again", 60*time.Second, func(p *corev1.Pod) error {
+		if r := record(t, p); r.State != plan.StateResized || r.By != m.ring.Owner(p.Namespace+"/"+p.Name) {
+			return fmt.Errorf("by %s, want %s", r.By, m.ring.Owner(p.Namespace+"/"+p.Name))
+		}
+		return has("cpu 50m/100m memory 16Mi/256Mi")(p)
+	})
+	for _, p := range b.pods() {
+		if record(t, &p).By != first[p.Name] {
+			moved++
+		}
+	}
+	if moved == 0 {
+		t.Error("no pod changed hands")
+	}
+	for name, n := range b.changed() {
+		if n != 2 {
+			t.Errorf("pod %s was changed %d times", name, n)
+		}
+	}
+}
+
+// A replica that dies leaves its share to the others.
+func TestReclaim(t *testing.T) {
+	b := newBench(t)
+	b.govern(withAll)
+	b.byHand(12, "kube-controller-manager", nil)
+	b.actuate()
+	b.recommend("cpu request", "50m")
+	m := newMembers("a", "dead")
+	b.start("a", &fakeRing{"a", m}, nil)
+	b.eventually("its own", 20*time.Second, func() error {
+		for _, p := range b.pods() {
+			if m.ring.Owner(p.Namespace+"/"+p.Name) == "a" && record(t, &p).State != plan.StateResized {
+				return fmt.Errorf("pod %s is not resized", p.Name)
+			}
+		}
+		return nil
+	})
+	m.set("a")
+	b.every("the dead one's", 20*time.Second, in(t, plan.StateResized))
+	once(t, b)
+}
+
+// nobody is a ring without members, as in the first moment of a process.
+type nobody struct{}
+
+func (nobody) Self() string        { return "a" }
+func (nobody) Active() bool        { return true }
+func (nobody) Owner(string) string { return "" }
+func (nobody) Live(string) bool    { return false }
+
+func TestAnEmptyRing(t *testing.T) {
+	b := newBench(t)
+	b.byHand(2, "kube-controller-manager", nil)
+	b.actuate()
+	b.recommend("cpu request", "50m")
+	b.start("a", nobody{}, nil)
+	b.every("resized", 20*time.Second, in(t, plan.StateResized))
+	once(t, b)
+}
