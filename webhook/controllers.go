@@ -89,7 +89,7 @@ func (p *parts) admission(ctx context.Context) error {
 	log := ctrl.Log.WithName("admission")
 	p.mgr.GetWebhookServer().Register(pathPods, admission.NewServer("pods", pods.Admit, m, log))
 	p.mgr.GetWebhookServer().Register(pathPolicies, admission.NewServer("policies", admission.AdmitPolicy, m, log))
-	return nil
+	return admission.WatchUnseen(ctx, p.mgr.GetCache(), p.resolver, metrics.Registry, log)
 }
 
 // membership shares the work among replicas.

@@ -3,6 +3,8 @@ package main_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -258,7 +260,7 @@ func TestHelpAndVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, flag := range []string{"--kubeconfig", "--redis", "--cert-dir", "--port", "--bind-address", "--metrics-addr", "--health-addr",
+	for _, flag := range []string{"--replica", "--kubeconfig", "--redis", "--cert-dir", "--port", "--bind-address", "--metrics-addr", "--health-addr",
 		"--namespace", "--cert-mode", "--recommend-interval", "--resync", "--version", "fails open"} {
 		if !strings.Contains(string(out), flag) {
 			t.Errorf("--help does not speak of %s", flag)
@@ -315,6 +317,68 @@ func TestPodIsStampedAndGetsAProfile(t *testing.T) {
 	begin := time.Now()
 	if _, err := create(t, pod("later", v1alpha1.LabelMode, "apply")); err != nil || time.Since(begin) > 3*time.Second {
 		t.Errorf("a pod after the last replica went: %v after %s", err, time.Since(begin))
+	}
+}
+
+// On SIGTERM a replica is not ready any more, but answers what is still sent,
+// then ends in order.
+func TestShutdownDrains(t *testing.T) {
+	dir, ca := certDir(t)
+	p := start(t, "--redis", "redis://"+world.redis.Addr(), "--cert-dir", dir, "--shutdown-delay", "3s")
+	p.ready(t)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	review := `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","kind":{"kind":"Node"},"object":{}}}`
+	call := func() error {
+		r, err := c.Post(fmt.Sprintf("https://127.0.0.1:%d/mutate-pods", p.port), "application/json", strings.NewReader(review))
+		if err != nil {
+			return err
+		}
+		defer r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			return fmt.Errorf("status %d", r.StatusCode)
+		}
+		return nil
+	}
+	if err := call(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	admissiontest.Wait(t, "readiness to end", func() error {
+		if code, _ := p.get(p.health + "/readyz"); code == http.StatusOK {
+			return errors.New("still ready")
+		}
+		return nil
+	})
+	c.CloseIdleConnections() // as a new connection would arrive
+	if err := call(); err != nil {
+		t.Errorf("a call during the shutdown: %v", err)
+	}
+	if err := p.ended(t); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// An enrolled pod that was created while no replica ran is counted and said.
+func TestUnseenPodsAreNoticed(t *testing.T) {
+	dir, _ := certDir(t)
+	policyAll(t)
+	if _, err := create(t, pod("unseen", v1alpha1.LabelMode, "measure")); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "--redis", "redis://"+world.redis.Addr(), "--cert-dir", dir)
+	p.ready(t)
+	admissiontest.Wait(t, "the count", func() error {
+		if _, body := p.get(p.metrics + "/metrics"); !strings.Contains(body, "plimsoll_admission_unseen_pods_total 1") {
+			return errors.New("not counted")
+		}
+		return nil
+	})
+	if n := strings.Count(p.output(), "admission never saw"); n != 1 {
+		t.Errorf("the log says it %d times", n)
 	}
 }
 
