@@ -181,11 +181,11 @@ func parseQuantity(text string) (resource.Quantity, error) {
 func harm(in FollowInput) (Reason, string) {
 	r := in.Record
 	for _, s := range statuses(in.Pod) {
-		if t := s.LastTerminationState.Terminated; t != nil && t.Reason == "OOMKilled" && t.FinishedAt.After(r.At) {
-			return ReasonOOMKilled, fmt.Sprintf("container %s was OOM-killed", s.Name)
-		}
-		if t := s.State.Terminated; t != nil && t.Reason == "OOMKilled" && t.FinishedAt.After(r.At) {
-			return ReasonOOMKilled, fmt.Sprintf("container %s was OOM-killed", s.Name)
+		for _, t := range []*corev1.ContainerStateTerminated{s.LastTerminationState.Terminated, s.State.Terminated} {
+			// Both times are whole seconds.
+			if t != nil && t.Reason == "OOMKilled" && !t.FinishedAt.Time.Before(r.At.Truncate(time.Second)) {
+				return ReasonOOMKilled, fmt.Sprintf("container %s was OOM-killed", s.Name)
+			}
 		}
 	}
 	if r.OOMKills != nil && len(in.Live) > 0 && oomKills(in.Live) > *r.OOMKills {
