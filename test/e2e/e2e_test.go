@@ -68,6 +68,19 @@ func TestMainJob(t *testing.T) {
 		}
 	})
 	t.Run("Redis holds the CPU seconds the kernel counted", assertMeasured)
+	t.Run("the chart's roles suffice", func(t *testing.T) {
+		for _, p := range []*node.Process{s.Webhook, s.Agent} {
+			b, err := os.ReadFile(p.Log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(b)) {
+				if strings.Contains(line, "forbidden") {
+					t.Errorf("%s was refused something: %s", p.Name, line)
+				}
+			}
+		}
+	})
 }
 
 func ignore([]scenario.Workload) {}
