@@ -58,7 +58,7 @@ func TestCPUSecondsOfAHog(t *testing.T) {
 	g := cgrouptest.New(t)
 	p := newProbe(t, g)
 	first := p.read()
-	w := g.Start("hog", "1s")
+	w := g.Start("hog", "300ms")
 	prev, sum := first, time.Duration(0)
 	for range 20 {
 		time.Sleep(50 * time.Millisecond) // the interval of this sampler, nothing waits on it
@@ -75,28 +75,28 @@ func TestCPUSecondsOfAHog(t *testing.T) {
 	if ratio := float64(sum) / float64(kernel); math.Abs(ratio-1) > 0.01 {
 		t.Errorf("samples add up to %v, the kernel counted %v", sum, kernel)
 	}
-	if kernel < 300*time.Millisecond {
-		t.Errorf("the kernel counted only %v for a hog of one second", kernel)
+	if kernel < 290*time.Millisecond {
+		t.Errorf("the kernel counted only %v for a hog of 300 ms", kernel)
 	}
 }
 
 func TestThrottlingUnderAQuota(t *testing.T) {
 	g := cgrouptest.New(t)
-	g.LimitCPU(20 * time.Millisecond)
+	g.LimitCPU(2 * time.Millisecond)
 	p := newProbe(t, g)
 	first := p.read()
-	w := g.Start("hog", "1s")
+	w := g.Start("hog", "60ms")
 	w.Reached()
 	s := between(t, first, p.read())
 	if s.Periods < 5 || s.ThrottledPeriods < 4 || s.ThrottledPeriods > s.Periods || s.Throttled == 0 {
-		t.Errorf("under a quota of 0.2 cores: %d of %d periods throttled for %v", s.ThrottledPeriods, s.Periods, s.Throttled)
+		t.Errorf("under a quota of 0.02 cores: %d of %d periods throttled for %v", s.ThrottledPeriods, s.Periods, s.Throttled)
 	}
-	if s.CPU > 0.25 {
-		t.Errorf("%.3f cores used under a quota of 0.2", s.CPU)
+	if s.CPU > 0.03 {
+		t.Errorf("%.3f cores used under a quota of 0.02", s.CPU)
 	}
 	limits, err := g.FS.Limits(g.Path)
-	if err != nil || limits.CPU != 0.2 {
-		t.Errorf("limits %+v, %v; want 0.2 cores", limits, err)
+	if err != nil || limits.CPU != 0.02 {
+		t.Errorf("limits %+v, %v; want 0.02 cores", limits, err)
 	}
 }
 
@@ -131,6 +131,9 @@ func TestC22PageCacheIsNoMemory(t *testing.T) {
 	first := g.Start("read", file)
 	first.Reached()
 	small := p.read()
+	if err := first.Stop(); err != nil {
+		t.Log(err)
+	}
 	w := g.Start("read", big)
 	w.Reached()
 	large := p.read()
@@ -140,8 +143,8 @@ func TestC22PageCacheIsNoMemory(t *testing.T) {
 	if grew := mib(large.WorkingSet()) - mib(small.WorkingSet()); grew > 5 {
 		t.Errorf("working set grew by %.1f MiB for reading a 100 MiB file twice", grew)
 	}
-	if anon := mib(large.Anon); anon > 20 {
-		t.Errorf("anonymous %.1f MiB for reading files", anon)
+	if grew := mib(large.Anon) - mib(small.Anon); grew > 5 {
+		t.Errorf("anonymous memory grew by %.1f MiB for reading files", grew)
 	}
 }
 
@@ -189,7 +192,7 @@ func TestC33NestedCgroupsCount(t *testing.T) {
 	inner := g.Child("container").Child("app.service")
 	p := newProbe(t, g)
 	before := p.read()
-	hog := inner.Start("hog", "300ms")
+	hog := inner.Start("hog", "50ms")
 	eat := inner.Start("eat", fmt.Sprint(50<<20))
 	eat.Reached()
 	hog.Reached()

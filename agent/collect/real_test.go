@@ -82,7 +82,7 @@ func (r *realRig) largest(res sample.Resource) float64 {
 func TestCPUSecondsReachTheSink(t *testing.T) {
 	r, pod := newRealRig(t)
 	c := pod.Child(idA)
-	r.work(func() { c.Start("hog", "1500ms").Reached() })
+	r.work(func() { c.Start("hog", "300ms").Reached() })
 	reader, err := c.FS.Open(c.Path)
 	if err != nil {
 		t.Fatal(err)

@@ -7,13 +7,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // work does a job and returns the exit code. Jobs, each after a line on standard input:
 //
-//	hog DURATION           runs one thread for that much wall time
+//	hog DURATION           runs one thread until it has used that much CPU time, however long that takes
 //	eat BYTES              touches that much memory, says so, and holds it until the next line
 //	read FILE              reads a file twice over, says so, and waits
 //	walk DIR               reads every file below a directory, says so, and waits
@@ -38,9 +41,9 @@ func work(job []string) int {
 	case "eat":
 		var n int
 		if n, err = strconv.Atoi(job[1]); err == nil {
-			held := eat(n)
-			hold()
-			_ = held[len(held)-1]
+			if _, err = eat(n); err == nil {
+				hold()
+			}
 		}
 	case "read":
 		for range 2 {
@@ -69,29 +72,51 @@ func work(job []string) int {
 }
 
 func hog(d time.Duration) {
-	for end := time.Now().Add(d); time.Now().Before(end); {
+	runtime.LockOSThread()
+	for used := time.Duration(0); used < d; {
 		for x := range 100_000 {
 			_ = x * x
 		}
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+			return
+		}
+		used = time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 }
 
-func eat(n int) []byte {
-	b := make([]byte, n)
+// eat maps memory itself: what Go's heap, or the race detector's shadow of it, would add is none of the job's.
+func eat(n int) ([]byte, error) {
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, fmt.Errorf("mapping memory: %w", err)
+	}
 	for i := 0; i < n; i += 4096 {
 		b[i] = 1
 	}
-	return b
+	return b, nil
 }
 
 func readFile(path string) error {
-	f, err := os.Open(path)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("reading a file: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
-	_, err = io.CopyBuffer(io.Discard, struct{ io.Reader }{f}, make([]byte, 1<<20))
-	return err
+	defer unix.Close(fd) //nolint:errcheck // only read
+	buf, err := eat(256 << 10)
+	if err != nil {
+		return err
+	}
+	defer unix.Munmap(buf) //nolint:errcheck // it was mapped just now
+	for {
+		n, err := unix.Read(fd, buf)
+		if err != nil {
+			return fmt.Errorf("reading a file: %w", err)
+		}
+		if n == 0 {
+			return nil
+		}
+	}
 }
 
 // child runs a job in a process of its own, in the same cgroup.
