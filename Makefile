@@ -29,7 +29,7 @@ controlplane: ## Build etcd and Kubernetes once into .cache/ (6 to 9 minutes col
 	@$(GO) run $(GOFLAGS_BUILD) ./test/env/cmd/controlplane
 
 .PHONY: demo
-demo: deps controlplane build ## Run the main job on a real one-node cluster (needs root; KEEP=1 leaves it running).
+demo: deps controlplane ## Run the main job on a real one-node cluster (needs root; KEEP=1 leaves it running).
 	@$(GO) run $(GOFLAGS_BUILD) ./test/e2e/cmd/demo $(if $(KEEP),--keep)
 
 .PHONY: test
@@ -38,7 +38,7 @@ test: deps controlplane ## Run all tests but those of a whole cluster.
 	cd test/controlplane && $(GO) vet ./...
 
 .PHONY: e2e
-e2e: deps controlplane build ## Run the demo's cluster under assertions (needs root).
+e2e: deps controlplane ## Run the demo's cluster under assertions (needs root).
 	$(TOOL) gotestsum --format standard-verbose -- $(GOFLAGS_BUILD) -count 1 -timeout 30m ./test/e2e/...
 
 .PHONY: bench
