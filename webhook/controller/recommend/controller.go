@@ -58,7 +58,7 @@ type Controller struct {
 	mu sync.Mutex
 	// failures counts the reads of each profile that failed in a row.
 	failures map[string]int
-	down     bool // the last read of any profile failed
+	down     bool // logged: profiles cannot be read, and not all can again
 }
 
 // New returns a controller that is not running yet.
@@ -162,11 +162,11 @@ func (c *Controller) read(ctx context.Context, profile string, err error) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		if c.down && c.failures[profile] > 0 {
+		delete(c.failures, profile)
+		if c.down && len(c.failures) == 0 {
 			c.down = false
 			log.FromContext(ctx).Info("measurements can be read again")
 		}
-		delete(c.failures, profile)
 		return 0
 	}
 	if !c.down {
