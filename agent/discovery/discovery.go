@@ -58,6 +58,7 @@ type podState struct {
 	path       string
 	links      uint64
 	lastLook   time.Time // at whether the cgroup changed
+	prevLook   time.Time // the one before
 	lastScan   time.Time // of what is in it
 	lastSearch time.Time
 	dirty      bool
@@ -116,6 +117,7 @@ func (d *Discovery) Gone(uid types.UID, id string) {
 	defer d.mu.Unlock()
 	if s := d.pods[uid]; s != nil && s.containers[id] != nil {
 		delete(s.containers, id)
+		s.lastLook = s.prevLook // another may have come in its place before the last look
 		s.dirty = true
 		d.changed = true
 	}
@@ -128,7 +130,7 @@ func (d *Discovery) Scan(now time.Time) ([]Container, bool) {
 	defer d.mu.Unlock()
 	for uid, s := range d.pods {
 		d.scanPod(s, now)
-		s.lastLook = now
+		s.prevLook, s.lastLook = s.lastLook, now
 		switch {
 		case !s.deleted:
 			s.deletedAt = time.Time{}
@@ -171,9 +173,16 @@ func (d *Discovery) scanPod(s *podState, now time.Time) {
 	if err != nil {
 		return
 	}
+	absentAt := s.lastLook
+	for id := range s.containers {
+		if present[id] == "" {
+			// One went as another came: the number of links, all that the last look saw, may have been the same.
+			absentAt = s.prevLook
+		}
+	}
 	for id, p := range present {
 		if s.containers[id] == nil {
-			s.containers[id] = &found{path: p, firstSeen: now, absentAt: s.lastLook}
+			s.containers[id] = &found{path: p, firstSeen: now, absentAt: absentAt}
 			d.changed = true
 		}
 	}

@@ -160,6 +160,7 @@ func TestRestart(t *testing.T) {
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{running("app", id1)}
 	n.d.SetPod(pod)
 	n.expect("first run", 0, map[string]string{id1: "app"})
+	n.expect("still the first run", time.Second, map[string]string{id1: "app"})
 	n.remove(id1)
 	n.make(id2)
 	n.d.Gone(uid, id1)
@@ -242,6 +243,26 @@ func TestStampsAndJobsAreFollowed(t *testing.T) {
 	got, _ = discovery.NewPod(pod)
 	if got.PolicyRef != "ResourcePolicy/shop/web" || got.ProfileRef != "web--web-12345678" {
 		t.Errorf("stamped pod: %+v", got)
+	}
+}
+
+// A container that replaces another between two looks was absent no later than when the other was last there.
+func TestAbsentAtOfAReplacement(t *testing.T) {
+	n := newNode(t)
+	n.make(id1)
+	pod := newPod()
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{running("app", id1)}
+	n.d.SetPod(pod)
+	n.scan(0)
+	n.scan(time.Second) // the first is still there
+	n.remove(id1)
+	n.make(id2)
+	n.scan(time.Second) // as many links as before
+	n.d.Gone(uid, id1)
+	n.scan(time.Second)
+	all, _ := n.d.Scan(n.now)
+	if len(all) != 1 || all[0].ID != id2 || !all[0].AbsentAt.Equal(start.Add(time.Second)) {
+		t.Errorf("%+v, want %s absent at %s", all, id2, start.Add(time.Second))
 	}
 }
 
