@@ -97,16 +97,3 @@ func (r Result) Summary(name corev1.ResourceName) string {
 	}
 	return part(v1alpha1.FieldRequest) + "/" + part(v1alpha1.FieldLimit)
 }
-
-// ActsAlone reports whether a recommendation of a container may be acted on, as a raise only, although the profile is not
-// Sufficient: memory after an OOM kill, within the caps.
-func ActsAlone(c v1alpha1.ContainerStatus, r v1alpha1.Recommendation) bool {
-	if c.OOMKills == 0 || r.Resource != corev1.ResourceMemory {
-		return false
-	}
-	switch Reason(r.Reason) {
-	case RaisedByOOM, CappedByPolicy, CappedByNode:
-		return true
-	}
-	return false
-}
