@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -80,15 +82,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	registry.MustRegister(a.loop, spool{a.accumulator})
 
 	log.Info("starting", "version", version.Version, "node", o.node, "cgroups", files.Mode(), "root", files.Root())
-	group, running := errgroup.WithContext(ctx)
-	if listener != nil {
-		handler := newHandler(registry, a.loop, a.health())
-		group.Go(func() error { return serve(running, listener, handler) })
-	}
-	group.Go(func() error { return a.watch(running) })
-	group.Go(func() error { a.store.connect(running); return nil })
-	group.Go(func() error { a.measure(running); return nil })
-	err = group.Wait()
+	err = a.run(ctx, listener, newHandler(registry, a.loop, a.health()))
 	log.Info("stopped")
 	return err
 }
@@ -104,6 +98,18 @@ type agent struct {
 	accumulator *collect.Accumulator
 
 	synced atomic.Bool
+}
+
+// run keeps all parts running until ctx is done or one fails; no listener means that nothing is served.
+func (a *agent) run(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	group, running := errgroup.WithContext(ctx)
+	if listener != nil {
+		group.Go(func() error { return serve(running, listener, handler) })
+	}
+	group.Go(func() error { return a.watch(running) })
+	group.Go(func() error { a.store.connect(running); return nil })
+	group.Go(func() error { a.measure(running); return nil })
+	return group.Wait()
 }
 
 // assemble makes the loop and the accumulator, which know each other: the loop adds to the accumulator, and the
