@@ -79,7 +79,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	case strings.HasPrefix(text, "NOAUTH"):
 		hint = "Redis wants a password: set it in the Secret"
 	case strings.HasPrefix(text, "NOPERM"):
-		hint = "the user needs +@hash +@string +@keyspace +@scripting +@transaction on keys plimsoll:*"
+		hint = "the user needs +@hash +@string +@keyspace +@scripting on keys plimsoll:*"
 	case strings.Contains(text, "cluster support disabled"):
 		hint = "this Redis is not a cluster: give one host, or master= for Sentinels"
 	case errors.As(err, &unknown):

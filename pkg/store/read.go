@@ -7,8 +7,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// snapshot is what one transaction read of a profile: nothing in it changed while it was read, so a field is never seen
-// both in its hour and in a block without its mark, and never in neither.
+// snapshot is what was read of a profile, hours first and blocks after them: a field that was folded in between is seen
+// twice, and ignored because of its mark; none is missed. (A transaction would do, but a full Redis refuses to queue even
+// its reads. A single pipeline would not in a cluster: commands that are redirected come later than the rest.)
 type snapshot struct {
 	reset    string
 	hours    map[int64]map[string]string
@@ -31,34 +32,46 @@ func (s *Store) readAll(ctx context.Context, hash string, hour int64, r Retentio
 // span is a range of hours, both ends included.
 type span struct{ first, last int64 }
 
+func (s span) length() int64 { return max(0, s.last-s.first+1) }
+
 // recentBlocks are the blocks that can hold an hour that still takes blobs.
 func recentBlocks(hour int64) span { return span{hour - closeAfter - longestBlock, hour + 1} }
 
 func (s *Store) read(ctx context.Context, hash string, hours, blocks, versions span) (*snapshot, error) {
-	p := s.client.TxPipeline()
+	p := s.client.Pipeline()
 	reset := p.Get(ctx, resetKey(hash))
 	kills := p.HGetAll(ctx, oomKey(hash))
-	hourCmds := make([]*redis.MapStringStringCmd, 0, max(0, hours.last-hours.first+1))
+	hourCmds := make([]*redis.MapStringStringCmd, 0, hours.length())
 	for h := hours.first; h <= hours.last; h++ {
 		hourCmds = append(hourCmds, p.HGetAll(ctx, hourKey(hash, h)))
 	}
-	blockCmds := make([]*redis.MapStringStringCmd, 0, max(0, blocks.last-blocks.first+1))
+	if err := exec(ctx, p); err != nil {
+		return nil, err
+	}
+	blockCmds := make([]*redis.MapStringStringCmd, 0, blocks.length())
 	for b := blocks.first; b <= blocks.last; b++ {
 		blockCmds = append(blockCmds, p.HGetAll(ctx, blockKey(hash, b)))
 	}
-	versionCmds := make([]*redis.StringCmd, 0, max(0, versions.last-versions.first+1))
+	versionCmds := make([]*redis.StringCmd, 0, versions.length())
 	for b := versions.first; b <= versions.last; b++ {
 		versionCmds = append(versionCmds, p.HGet(ctx, blockKey(hash, b), versionField))
 	}
-	cmds, err := p.Exec(ctx)
-	if err := firstError(cmds, err); err != nil {
-		return nil, fmt.Errorf("reading measurements: %w", err)
+	if err := exec(ctx, p); err != nil {
+		return nil, err
 	}
 	return &snapshot{
 		reset: reset.Val(), kills: kills.Val(),
 		hours: hashes(hourCmds, hours.first), blocks: hashes(blockCmds, blocks.first),
 		versions: texts(versionCmds, versions.first),
 	}, nil
+}
+
+func exec(ctx context.Context, p redis.Pipeliner) error {
+	cmds, err := p.Exec(ctx)
+	if err := firstError(cmds, err); err != nil {
+		return fmt.Errorf("reading measurements: %w", err)
+	}
+	return nil
 }
 
 // hashes keeps the results that are not empty.

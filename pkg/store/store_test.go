@@ -330,3 +330,27 @@ func TestOOMKillsAreBoundedAndSorted(t *testing.T) {
 		t.Errorf("%d kills after the window", len(w.Kills))
 	}
 }
+
+// calls returns how often a command was called.
+func calls(t testing.TB, r *env.Redis, command string) int {
+	t.Helper()
+	n, _ := commandStats(t, r, command)
+	return n
+}
+
+// commandStats returns how often a command was called and the microseconds it took in all.
+func commandStats(t testing.TB, r *env.Redis, command string) (calls, usec int) {
+	t.Helper()
+	text, err := r.Do("INFO", "commandstats")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if stats, ok := strings.CutPrefix(line, "cmdstat_"+command+":"); ok {
+			if _, err := fmt.Sscanf(stats, "calls=%d,usec=%d", &calls, &usec); err != nil {
+				t.Fatalf("reading %q: %v", line, err)
+			}
+		}
+	}
+	return calls, usec
+}

@@ -2,6 +2,7 @@
 package storetest
 
 import (
+	"bytes"
 	"net"
 	"sync"
 	"testing"
@@ -17,6 +18,9 @@ type Proxy struct {
 	cut   int // replies still to be cut
 	keep  int // bytes of them that get through
 	down  bool
+
+	trigger []byte
+	action  func()
 }
 
 // NewProxy starts a proxy to an address; it ends with the test.
@@ -44,6 +48,13 @@ func (p *Proxy) CutReplies(n, keep int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut, p.keep = n, keep
+}
+
+// Before runs an action once, when the next request that contains a text has arrived and before the server gets it.
+func (p *Proxy) Before(text string, action func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trigger, p.action = []byte(text), action
 }
 
 // Retarget sends connections to another server from now on and breaks those there are, as a failover does.
@@ -99,13 +110,30 @@ func (p *Proxy) serve() {
 		p.mu.Lock()
 		p.conns[client], p.conns[server] = true, true
 		p.mu.Unlock()
-		go p.copy(client, server, func(n int) int { return n })
+		go p.copy(client, server, p.inspect)
 		go p.copy(server, client, p.allow)
 	}
 }
 
-// allow returns how much of a reply of n bytes gets through.
-func (p *Proxy) allow(n int) int {
+// inspect runs the action that waits for a request.
+func (p *Proxy) inspect(request []byte) int {
+	p.mu.Lock()
+	action := p.action
+	if action != nil && bytes.Contains(request, p.trigger) {
+		p.action = nil
+	} else {
+		action = nil
+	}
+	p.mu.Unlock()
+	if action != nil {
+		action()
+	}
+	return len(request)
+}
+
+// allow returns how much of a reply gets through.
+func (p *Proxy) allow(reply []byte) int {
+	n := len(reply)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cut == 0 {
@@ -116,7 +144,7 @@ func (p *Proxy) allow(n int) int {
 }
 
 // copy forwards until either side ends or a reply is cut short.
-func (p *Proxy) copy(from, to net.Conn, allow func(int) int) {
+func (p *Proxy) copy(from, to net.Conn, allow func([]byte) int) {
 	defer func() {
 		p.mu.Lock()
 		delete(p.conns, from)
@@ -129,7 +157,7 @@ func (p *Proxy) copy(from, to net.Conn, allow func(int) int) {
 		if err != nil {
 			return
 		}
-		through := allow(n)
+		through := allow(buf[:n])
 		if _, err := to.Write(buf[:through]); err != nil || through < n {
 			return
 		}
