@@ -93,7 +93,8 @@ type Sampling struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="startup must lie between 0s and 1h"
 	Startup *metav1.Duration `json:"startup,omitempty"`
 	// memory chooses what counts as a container's memory: workingSet (usage less
-	// inactive file cache) or anon (anonymous memory only). Default workingSet.
+	// page cache that no process maps and reclaimable slab) or anon (anonymous
+	// memory only). Default workingSet.
 	// +optional
 	Memory MemoryMeasure `json:"memory,omitempty"`
 }
