@@ -34,6 +34,7 @@ type Config struct {
 // Store reads and writes measurements. It is safe for concurrent use.
 type Store struct {
 	client redis.UniversalClient
+	tls    bool
 	// connections counts connections made: what was written or cached before it changed may not be there any more.
 	connections atomic.Uint64
 
@@ -48,7 +49,8 @@ func Open(c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cache: map[string]*base{}}
+	silence()
+	s := &Store{tls: o.TLSConfig != nil, cache: map[string]*base{}}
 	o.OnConnect = func(context.Context, *redis.Conn) error {
 		s.connections.Add(1)
 		return nil
@@ -56,6 +58,13 @@ func Open(c Config) (*Store, error) {
 	s.client = redis.NewUniversalClient(o)
 	return s, nil
 }
+
+// silence keeps go-redis from writing to standard error what its callers get as errors.
+var silence = sync.OnceFunc(func() { redis.SetLogger(silent{}) })
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 // Close closes all connections.
 func (s *Store) Close() error { return s.client.Close() }
@@ -86,6 +95,8 @@ func (s *Store) Ping(ctx context.Context) error {
 		hint = "give the CA that signed Redis's certificate"
 	case strings.Contains(text, "first record does not look like a TLS handshake"):
 		hint = "Redis does not speak TLS there: use redis:// instead of rediss://"
+	case s.tls && errors.Is(err, context.DeadlineExceeded):
+		hint = "if Redis does not speak TLS there, use redis:// instead of rediss://"
 	case errors.As(err, &dns):
 		hint = "the host name of the Redis URL does not resolve"
 	}
