@@ -18,6 +18,13 @@ type book struct {
 	refused  map[types.UID]refusal
 	waiting  map[types.UID]time.Time
 	static   map[string]struct{} // nodes whose kubelet said it pins cores
+	parsed   map[types.UID]parsed
+}
+
+// parsed is an annotation as it was last read: most stay the same for long.
+type parsed struct {
+	text   string
+	record plan.Record
 }
 
 // sent is a resize that this process sent.
@@ -38,6 +45,7 @@ func newBook() *book {
 	return &book{
 		reserved: map[types.UID]struct{}{}, pods: map[types.UID]sent{}, refused: map[types.UID]refusal{},
 		waiting: map[types.UID]time.Time{}, static: map[string]struct{}{},
+		parsed: map[types.UID]parsed{},
 	}
 }
 
@@ -84,6 +92,28 @@ func (b *book) forget(uid types.UID) {
 	delete(b.pods, uid)
 	delete(b.refused, uid)
 	delete(b.waiting, uid)
+	delete(b.parsed, uid)
+}
+
+// newest returns the newest word on a pod's last resize: what this process
+// sent, or what the annotation says.
+func (b *book) newest(uid types.UID, text string) plan.Record {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.parsed[uid]
+	if text != p.text {
+		r, err := plan.ParseRecord(text)
+		if err != nil {
+			r = plan.Record{} // somebody wrote there; the next outcome replaces it
+		}
+		p = parsed{text: text, record: r}
+		b.parsed[uid] = p
+	}
+	s, ok := b.pods[uid]
+	if ok && (s.record.At.After(p.record.At) || s.record.At.Equal(p.record.At) && !s.record.Since.Before(p.record.Since)) {
+		return s.record
+	}
+	return p.record
 }
 
 // refusedUntil returns until when a pod of this generation is left alone.

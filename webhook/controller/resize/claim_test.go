@@ -23,7 +23,7 @@ import (
 )
 
 // intercepted lets a test see and change what a replica sends to pods/resize.
-func intercepted(t *testing.T, patch func(ctx context.Context, pod client.Object, send func() error) error) func(*resize.Options) {
+func intercepted(t testing.TB, patch func(ctx context.Context, pod client.Object, send func() error) error) func(*resize.Options) {
 	return func(o *resize.Options) {
 		inner, err := client.NewWithWatch(api.Config, client.Options{Scheme: scheme()})
 		if err != nil {

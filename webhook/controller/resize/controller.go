@@ -153,15 +153,7 @@ func (c *Controller) suspended(ctx context.Context) (bool, error) {
 
 func podKey(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// record returns the newest word on a pod's last resize: this replica's own
-// memory of what it sent, or the annotation.
+// record returns the newest word on a pod's last resize.
 func (c *Controller) record(pod *corev1.Pod) plan.Record {
-	r, err := plan.ParseRecord(pod.Annotations[v1alpha1.AnnotationResize])
-	if err != nil {
-		r = plan.Record{} // somebody wrote there; the next outcome replaces it
-	}
-	if s, ok := c.book.sent(pod.UID); ok && !s.record.Since.Before(r.Since) {
-		return s.record
-	}
-	return r
+	return c.book.newest(pod.UID, pod.Annotations[v1alpha1.AnnotationResize])
 }

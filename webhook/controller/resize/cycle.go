@@ -96,7 +96,10 @@ func (c *Controller) run(ctx context.Context, wp *v1alpha1.WorkloadProfile) erro
 		err = cy.resize(ctx, chosen)
 	}
 	c.Metrics.pods.set(wp.Name, cy.counts)
-	return err
+	if err != nil {
+		return err
+	}
+	return cy.sumUp(ctx)
 }
 
 // begin takes the snapshot a cycle decides from; nil when no policy is known.
@@ -183,11 +186,7 @@ func (cy *cycle) plan(ctx context.Context, pod *corev1.Pod) (plan.Decision, erro
 	if cy.c.Now().Before(cy.c.book.refusedUntil(pod.UID, pod.Generation)) {
 		return plan.Decision{Reason: plan.ReasonRefused}, nil
 	}
-	in, err := cy.gather.input(ctx, pod)
-	if err != nil {
-		return plan.Decision{}, err
-	}
-	return plan.Plan(in), nil
+	return cy.gather.decide(ctx, pod)
 }
 
 // choose returns this replica's candidates, and of the other replicas' those

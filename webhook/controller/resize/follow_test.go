@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -16,6 +17,7 @@ import (
 	"plimsoll.dev/pkg/api/v1alpha1"
 	plan "plimsoll.dev/pkg/resize"
 	"plimsoll.dev/pkg/store"
+	"plimsoll.dev/webhook/controller/resize"
 )
 
 // withAll lets all pods of a profile be resized at once.
@@ -182,6 +184,17 @@ func TestC71Rollback(t *testing.T) {
 			if r.Reason != tc.want || r.HeldUntil.Before(time.Now().Add(time.Minute)) || r.Failures != 1 {
 				t.Errorf("record %s", r)
 			}
+			b.eventually("the condition", 10*time.Second, func() error {
+				wp := &v1alpha1.WorkloadProfile{}
+				if err := b.client.Get(t.Context(), client.ObjectKey{Name: b.profile}, wp); err != nil {
+					return err
+				}
+				c := meta.FindStatusCondition(wp.Status.Conditions, resize.ConditionResizing)
+				if c == nil || c.Reason != string(tc.want) || c.Status != metav1.ConditionFalse {
+					return fmt.Errorf("conditions %+v", wp.Status.Conditions)
+				}
+				return nil
+			})
 			b.eventually("the event", 10*time.Second, func() error {
 				if e := b.events(string(tc.want)); len(e) != 1 || !strings.Contains(e[0], "rolled back") {
 					return fmt.Errorf("events %v", e)

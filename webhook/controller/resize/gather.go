@@ -42,7 +42,24 @@ type space struct {
 	hpas   []autoscalingv2.HorizontalPodAutoscaler
 }
 
-// input gathers what Plan decides from; the pod must not be changed.
+// decide plans a pod; the pod must not be changed. What its node has left is
+// read only if anything would change.
+func (g *gatherer) decide(ctx context.Context, pod *corev1.Pod) (plan.Decision, error) {
+	in, err := g.input(ctx, pod)
+	if err != nil {
+		return plan.Decision{}, err
+	}
+	d := plan.Plan(in)
+	if d.Reason != plan.ReasonChange {
+		return d, nil
+	}
+	if in.Node, err = g.load(ctx, pod.Spec.NodeName); err != nil {
+		return plan.Decision{}, err
+	}
+	return plan.Plan(in), nil
+}
+
+// input gathers what Plan decides from, all but what the node has left.
 func (g *gatherer) input(ctx context.Context, pod *corev1.Pod) (plan.PlanInput, error) {
 	in := plan.PlanInput{
 		Pod: pod, Settings: g.settings, Profile: g.profile, Live: g.live[string(pod.UID)],
@@ -97,23 +114,33 @@ func (g *gatherer) targets(ctx context.Context, pod *corev1.Pod) ([]plan.Target,
 	return append(out, plan.Target{Kind: kind, Name: name}), nil
 }
 
-// node returns the pod's node and what the enrolled pods on it request. Pods
-// that are not enrolled are not known here: the kubelet has the last word.
+// node returns a node as far as one read tells.
 func (g *gatherer) node(ctx context.Context, name string) (plan.Node, error) {
 	if n, ok := g.nodes[name]; ok || name == "" {
 		return n, nil
 	}
+	n := plan.Node{StaticCPU: g.c.book.pinsCores(name)}
 	node := &corev1.Node{}
-	if err := g.c.Client.Get(ctx, types.NamespacedName{Name: name}, node, client.UnsafeDisableDeepCopy); err != nil {
-		if client.IgnoreNotFound(err) != nil {
-			return plan.Node{}, fmt.Errorf("reading node %s: %w", name, err)
-		}
-		g.nodes[name] = plan.Node{}
-		return plan.Node{}, nil
+	switch err := g.c.Client.Get(ctx, types.NamespacedName{Name: name}, node, client.UnsafeDisableDeepCopy); {
+	case err == nil:
+		n.Node = node
+	case client.IgnoreNotFound(err) != nil:
+		return n, fmt.Errorf("reading node %s: %w", name, err)
+	}
+	g.nodes[name] = n
+	return n, nil
+}
+
+// load adds to a node what the enrolled pods on it request. Pods that are not
+// enrolled are not known here: the kubelet has the last word.
+func (g *gatherer) load(ctx context.Context, name string) (plan.Node, error) {
+	n, err := g.node(ctx, name)
+	if err != nil || n.Node == nil || n.Requested != nil {
+		return n, err
 	}
 	var pods corev1.PodList
 	if err := g.c.Client.List(ctx, &pods, client.MatchingFields{indexNode: name}, client.UnsafeDisableDeepCopy); err != nil {
-		return plan.Node{}, fmt.Errorf("reading the pods of node %s: %w", name, err)
+		return n, fmt.Errorf("reading the pods of node %s: %w", name, err)
 	}
 	cpu, memory := resource.Quantity{}, resource.Quantity{}
 	for i := range pods.Items {
@@ -122,11 +149,7 @@ func (g *gatherer) node(ctx context.Context, name string) (plan.Node, error) {
 			memory.Add(plan.Requested(p, corev1.ResourceMemory))
 		}
 	}
-	n := plan.Node{
-		Node:      node,
-		Requested: corev1.ResourceList{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory},
-		StaticCPU: g.c.book.pinsCores(name),
-	}
+	n.Requested = corev1.ResourceList{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory}
 	g.nodes[name] = n
 	return n, nil
 }

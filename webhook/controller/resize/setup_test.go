@@ -56,7 +56,7 @@ func scheme() *runtime.Scheme {
 // bench is a workload in a namespace of its own, under a policy and with a
 // profile of its own.
 type bench struct {
-	t        *testing.T
+	t        testing.TB
 	client   client.Client
 	ns       string
 	profile  string
@@ -65,7 +65,7 @@ type bench struct {
 	live     *liveUse
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t testing.TB) *bench {
 	t.Helper()
 	c, err := client.New(api.Config, client.Options{Scheme: scheme()})
 	if err != nil {
@@ -204,7 +204,7 @@ func (b *bench) pods() []corev1.Pod {
 	return l.Items
 }
 
-func record(t *testing.T, p *corev1.Pod) plan.Record {
+func record(t testing.TB, p *corev1.Pod) plan.Record {
 	t.Helper()
 	r, err := plan.ParseRecord(p.Annotations[v1alpha1.AnnotationResize])
 	if err != nil {
@@ -267,7 +267,7 @@ func has(want string) func(*corev1.Pod) error {
 	}
 }
 
-func in(t *testing.T, state plan.State) func(*corev1.Pod) error {
+func in(t testing.TB, state plan.State) func(*corev1.Pod) error {
 	return func(p *corev1.Pod) error {
 		if r := record(t, p); r.State != state {
 			return fmt.Errorf("is %q, want %q", r.State, state)
