@@ -6,9 +6,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -171,4 +173,124 @@ func BenchmarkBytes8Days(b *testing.B) {
 		}
 		result("list_10000_bytes", memoryUsage(b, r, true)/2, "bytes")
 	})
+}
+
+// BenchmarkFlush writes 100 containers of 5 resources, each of a profile of its own, and reports what that costs Redis.
+func BenchmarkFlush(b *testing.B) {
+	r := env.StartRedis(b, env.RedisOptions{})
+	s := open(b, r.Addr())
+	hour := store.HourOf(noon)
+	var batch store.Batch
+	u := newUsage(1)
+	for i := range 100 {
+		value, err := u.hour(hour).AppendBinary(nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		batch.Writes = append(batch.Writes, store.Write{Value: value, Field: store.Field{
+			Hash: fmt.Sprintf("%016x", i), Hour: hour, Container: "application", Agent: "ip-10-20-1-17.eu-central-1.compute.internal", Epoch: 1,
+		}})
+	}
+	flush(b, s, batch)
+	commands := []string{"hset", "pexpire", "get", "hmget"}
+	cost := func() (usec int) {
+		for _, c := range commands {
+			_, us := commandStats(b, r, c)
+			usec += us
+		}
+		return usec
+	}
+	before := cost()
+	b.ResetTimer()
+	for i := 0; i < b.N; i++ {
+		flush(b, s, batch)
+	}
+	b.StopTimer()
+	result("store_flush_redis_us", float64(cost()-before)/float64(b.N), "us")
+	result("store_flush_us", float64(b.Elapsed().Microseconds())/float64(b.N), "us")
+}
+
+// BenchmarkWindow reads the history of two containers of five resources over eight days.
+func BenchmarkWindow(b *testing.B) {
+	for _, n := range []int{10, 50} {
+		r := env.StartRedis(b, env.RedisOptions{})
+		s := open(b, r.Addr())
+		hour := store.HourOf(noon)
+		blocks := agents(1)
+		for h := hour - 192; h < hour; h++ {
+			writeHour(b, s, hash, h, blocks)
+			fold(b, s, time.Unix((h+1)*3600+60, 0))
+		}
+		writeHour(b, s, hash, hour, agents(n))
+		b.Run(fmt.Sprintf("cold/%d", n), func(b *testing.B) {
+			for i := 0; i < b.N; i++ {
+				s.Forget(hash)
+				window(b, s, noon)
+			}
+			result(fmt.Sprintf("store_window_cold_%d_us", n), float64(b.Elapsed().Microseconds())/float64(b.N), "us")
+		})
+		b.Run(fmt.Sprintf("open hour/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			window(b, s, noon)
+			b.ResetTimer()
+			for i := 0; i < b.N; i++ {
+				window(b, s, noon)
+			}
+			result(fmt.Sprintf("store_window_%d_us", n), float64(b.Elapsed().Microseconds())/float64(b.N), "us")
+		})
+	}
+}
+
+// BenchmarkWindows reads the open hours of many profiles whose blocks are cached, on two goroutines, and reports what ten
+// thousand would take, and the heap their caches take.
+func BenchmarkWindows(b *testing.B) {
+	const profiles = 1000
+	r := env.StartRedis(b, env.RedisOptions{})
+	s := open(b, r.Addr())
+	hour := store.HourOf(noon)
+	blocks := agents(1)
+	for h := hour - 192; h < hour; h++ {
+		writeHour(b, s, hash, h, blocks)
+		fold(b, s, time.Unix((h+1)*3600+60, 0))
+	}
+	writeHour(b, s, hash, hour, agents(10))
+	for _, key := range keys(b, r) {
+		for i := range profiles {
+			if _, err := r.Do("COPY", key, strings.Replace(key, hash, profile(i), 1)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	each := func() {
+		var wait sync.WaitGroup
+		for worker := range 2 {
+			wait.Go(func() {
+				for i := worker; i < profiles; i += 2 {
+					if _, err := s.Window(b.Context(), profile(i), noon, retention); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		}
+		wait.Wait()
+	}
+	before := heap()
+	each()
+	each()
+	result("store_cache_10k_mib", float64(heap()-before)/(1<<20)*10000/profiles, "MiB")
+	b.ResetTimer()
+	for i := 0; i < b.N; i++ {
+		each()
+	}
+	result("store_window_10k_s", b.Elapsed().Seconds()/float64(b.N)*10000/profiles, "s")
+}
+
+func profile(i int) string { return fmt.Sprintf("%016x", i) }
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
