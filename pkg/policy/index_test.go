@@ -264,32 +264,53 @@ func TestResolveEqualsTryingEach(t *testing.T) {
 		x := policy.NewIndex(rps, crps)
 		for range 8 {
 			in, ns := drawInput(t)
-			if got, want := answer(x, in), tryEach(rps, crps, in, ns); got != want {
+			want := tryEach(rps, crps, in, ns)
+			first := ""
+			if len(want) > 0 {
+				first = want[0]
+			}
+			if got := answer(x, in); got != first {
 				t.Fatalf("Resolve = %q, trying each = %q", got, want)
+			}
+			var overlaps []string
+			for _, p := range x.Overlaps(in) {
+				overlaps = append(overlaps, strings.TrimPrefix(p.Ref.Namespace+"/"+p.Ref.Name, "/"))
+			}
+			if len(want) < 2 {
+				want = nil
+			}
+			if diff := cmp.Diff(want, overlaps); diff != "" {
+				t.Fatalf("Overlaps: %s", diff)
+			}
+			if len(want) > 1 && !x.Tied() {
+				t.Fatal("Tied is false")
 			}
 		}
 	})
 }
 
-func tryEach(rps []v1alpha1.ResourcePolicy, crps []v1alpha1.ClusterResourcePolicy, in policy.Input, ns string) string {
-	best, rank := "", []int{}
-	consider := func(scope int, s v1alpha1.ResourcePolicySpec, order int, name string) {
+// tryEach returns the policies that match with the best scope and priority, by name.
+func tryEach(rps []v1alpha1.ResourcePolicy, crps []v1alpha1.ClusterResourcePolicy, in policy.Input, ns string) (best []string) {
+	var rank []int
+	consider := func(scope int, s v1alpha1.ResourcePolicySpec, name string) {
 		c, err := policy.Compile(s)
 		if err != nil || !c.Matches(in) {
 			return
 		}
-		r := []int{scope, -int(c.Priority), order}
-		if best == "" || slices.Compare(r, rank) < 0 {
-			best, rank = name, r
+		switch r := []int{scope, -int(c.Priority)}; {
+		case best == nil || slices.Compare(r, rank) < 0:
+			best, rank = []string{name}, r
+		case slices.Equal(r, rank):
+			best = append(best, name)
 		}
 	}
-	for i, p := range rps { // in order of their names
+	for _, p := range rps { // in order of their names
 		if p.Namespace == ns {
-			consider(0, p.Spec, i, p.Namespace+"/"+p.Name)
+			consider(0, p.Spec, p.Namespace+"/"+p.Name)
 		}
 	}
-	for i, p := range crps {
-		consider(1, p.Spec, i, p.Name)
+	for _, p := range crps {
+		consider(1, p.Spec, p.Name)
 	}
 	return best
 }

@@ -1,11 +1,14 @@
 package profile
 
 import (
+	"sync"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,7 +19,7 @@ import (
 // mode label other than off, and of owners nothing but who owns them.
 func CacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{
-		&corev1.Pod{}: {Label: EnrolledPods(), Transform: slimPod},
+		&corev1.Pod{}: {Label: EnrolledPods(), Transform: slimPod(&fieldSets{})},
 	}
 	for _, gvk := range climbed {
 		byObject[metadataOf(gvk)] = cache.ByObject{Transform: slimOwner}
@@ -47,22 +50,55 @@ func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	return o
 }
 
-// slimPod drops what no controller looks at and what makes most of a pod's size.
-func slimPod(o any) (any, error) {
-	pod, ok := o.(*corev1.Pod)
-	if !ok {
-		return o, nil
-	}
-	pod.Spec.Volumes = nil
-	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range containers {
-			c := &containers[i]
-			c.Env, c.EnvFrom, c.VolumeMounts, c.VolumeDevices = nil, nil, nil, nil
-			c.Command, c.Args, c.Lifecycle = nil, nil, nil
-			c.LivenessProbe, c.StartupProbe = nil, nil
+// slimPod drops what no controller looks at and what makes most of a pod's size,
+// and shares what pods have in common.
+func slimPod(shared *fieldSets) toolscache.TransformFunc {
+	return func(o any) (any, error) {
+		pod, ok := o.(*corev1.Pod)
+		if !ok {
+			return o, nil
 		}
+		pod.Spec.Volumes, pod.Spec.Affinity, pod.Spec.Tolerations, pod.Spec.TopologySpreadConstraints = nil, nil, nil, nil
+		for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+			for i := range containers {
+				c := &containers[i]
+				c.Env, c.EnvFrom, c.VolumeMounts, c.VolumeDevices = nil, nil, nil, nil
+				c.Command, c.Args, c.Lifecycle = nil, nil, nil
+				c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = nil, nil, nil
+			}
+		}
+		for i := range pod.ManagedFields {
+			pod.ManagedFields[i].FieldsV1 = shared.share(pod.ManagedFields[i].FieldsV1)
+		}
+		return pod, nil
 	}
-	return pod, nil
+}
+
+// fieldSets holds each set of managed fields once: the pods of a workload have
+// the same ones, and they are a third of what a pod needs in memory.
+type fieldSets struct {
+	mu   sync.Mutex
+	sets map[string]*metav1.FieldsV1
+}
+
+// mostFieldSets bounds the table; the pods keep what they have when it is emptied.
+const mostFieldSets = 4096
+
+// share returns an equal set, which nobody may change.
+func (f *fieldSets) share(set *metav1.FieldsV1) *metav1.FieldsV1 {
+	if set == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if known, ok := f.sets[string(set.GetRawBytes())]; ok {
+		return known
+	}
+	if f.sets == nil || len(f.sets) >= mostFieldSets {
+		f.sets = map[string]*metav1.FieldsV1{}
+	}
+	f.sets[set.GetRawString()] = set
+	return set
 }
 
 // slimOwner leaves of a ReplicaSet or Job who it is and who owns it.

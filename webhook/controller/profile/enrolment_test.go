@@ -82,8 +82,28 @@ func TestInvalidModeAtRest(t *testing.T) {
 	w.stamped(p, "nopolicy")
 	w.patch(p, `{"metadata":{"labels":{"plimsoll.dev/mode":"On"}}}`)
 	w.mode(p, "On", "", false) // the stamps go
-	if got := w.events.about("InvalidMode", "x"); len(got) > 2 {
+	if got := w.events.about("InvalidMode", "x"); len(got) != 1 {
 		t.Errorf("reported %v", got)
+	}
+}
+
+// A pod that asks for a mode it cannot have learns why.
+func TestRefusedPods(t *testing.T) {
+	w := start(t)
+	anonymous := w.newPod("anonymous", map[string]string{v1alpha1.LabelMode: "resize"})
+	windows := pod(w.namespace, "windows", shop(v1alpha1.ModeResize))
+	windows.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
+	w.create(windows)
+	w.eventually("the reports", func() error {
+		if a, b := w.events.about("NoIdentity", "anonymous"), w.events.about("WindowsPod", "windows"); len(a) != 1 || len(b) != 1 {
+			return fmt.Errorf("events %v, %v", a, b)
+		}
+		return nil
+	})
+	w.mode(anonymous, "resize", "", false)
+	w.mode(windows, "resize", "", false)
+	if got := w.profiles(); len(got) > 0 {
+		t.Errorf("profiles %v", got)
 	}
 }
 

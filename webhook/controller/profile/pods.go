@@ -1,10 +1,12 @@
 package profile
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +32,7 @@ type podReconciler struct {
 	client   client.Client
 	queue    *queue
 	making   making
-	reported sync.Map // pods whose invalid mode was reported: UIDs by namespace and name
+	reported sync.Map // pods whose refusal was reported: UIDs by namespace and name
 }
 
 func (r *podReconciler) setup(mgr ctrl.Manager) error {
@@ -75,7 +77,18 @@ func (r *podReconciler) requests(ctx context.Context) []reconcile.Request {
 		log.FromContext(ctx).Error(err, "listing pods")
 		return nil
 	}
-	return requestsFor(pods.Items)
+	// Pods of one profile stand together, so that when they move its count
+	// changes once and not over the whole of the fan-out.
+	order := make([]*corev1.Pod, 0, len(pods.Items))
+	for i := range pods.Items {
+		order = append(order, &pods.Items[i])
+	}
+	slices.SortFunc(order, func(a, b *corev1.Pod) int { return cmp.Compare(profileOf(a), profileOf(b)) })
+	out := make([]reconcile.Request, 0, len(order))
+	for _, pod := range order {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)})
+	}
+	return out
 }
 
 func requestsFor(pods []corev1.Pod) []reconcile.Request {
@@ -130,7 +143,7 @@ func (r *podReconciler) Reconcile(ctx context.Context, req reconcile.Request) (r
 	if r.Resolver.Policies.Get() == nil {
 		return reconcile.Result{}, nil // the first index resolves every pod again
 	}
-	r.reportInvalid(pod, answer)
+	r.report(pod, answer)
 	change := podChange(pod, answer)
 	if answer.Mode != v1alpha1.ModeOff {
 		// A profile comes before the stamp that names it.
@@ -144,14 +157,25 @@ func (r *podReconciler) Reconcile(ctx context.Context, req reconcile.Request) (r
 	return reconcile.Result{}, patchPod(ctx, r.client, pod, change)
 }
 
-// reportInvalid says once per pod that its mode label names no mode.
-func (r *podReconciler) reportInvalid(pod *corev1.Pod, answer Answer) {
-	if answer.Reason != profile.ReasonInvalidMode {
+// refusals say why a pod that asks to be enrolled is not.
+var refusals = map[profile.Reason]string{
+	profile.ReasonInvalidMode:       "the label plimsoll.dev/mode counts as off: use one of off, measure, apply, resize",
+	profile.ReasonSystemNamespace:   "pods of kube-system are never enrolled",
+	profile.ReasonOwnNamespace:      "pods of Plimsoll's own namespace are never enrolled",
+	profile.ReasonStaticPod:         "a static pod's resources cannot be changed through the API",
+	profile.ReasonWindowsPod:        "containers of Windows pods cannot be measured",
+	profile.ReasonPodLevelResources: "pods with resources for the pod as a whole are not supported",
+	profile.ReasonNoIdentity:        "the pod has none of the identity labels (PlimsollConfig spec.identityLabels), so it belongs to no workload",
+}
+
+// report says once per pod why its own mode label is not followed.
+func (r *podReconciler) report(pod *corev1.Pod, answer Answer) {
+	note, refused := refusals[answer.Reason]
+	if !refused || !profile.OwnMode(pod) {
 		return
 	}
 	if last, _ := r.reported.Swap(client.ObjectKeyFromObject(pod), pod.UID); last != pod.UID {
-		r.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, string(answer.Reason), "Enrol",
-			"label %s=%q counts as off: use one of off, measure, apply, resize", v1alpha1.LabelMode, pod.Labels[v1alpha1.LabelMode])
+		r.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, string(answer.Reason), "Enrol", "not enrolled: %s", note)
 	}
 }
 

@@ -49,15 +49,33 @@ func (r *profileReconciler) setup(mgr ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(mgr).Named("profiles").
 		WithOptions(options(profileWorkers)).
-		For(&v1alpha1.WorkloadProfile{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: profileChanged})).
+		Watches(&v1alpha1.WorkloadProfile{}, profileEvents()).
 		Watches(&corev1.Pod{}, podCounts()).
 		Watches(&v1alpha1.PlimsollConfig{}, allProfiles, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(r.queue.source()).
 		Complete(r)
 }
 
-// profileChanged lets through what this controller acts on, and a state that
-// does not follow from the status: another writer saw an older one.
+type work = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// profileEvents enqueues a profile for what this controller acts on. A new one
+// waits for its first pods to be stamped.
+func profileEvents() handler.EventHandler {
+	request := func(o client.Object) reconcile.Request {
+		return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q work) { q.AddAfter(request(e.Object), settle) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q work) {
+			if profileChanged(e) {
+				q.Add(request(e.ObjectNew))
+			}
+		},
+	}
+}
+
+// profileChanged reports what this controller acts on, and a state that does not
+// follow from the status: another writer saw an older one.
 func profileChanged(e event.UpdateEvent) bool {
 	a, aok := e.ObjectOld.(*v1alpha1.WorkloadProfile)
 	b, bok := e.ObjectNew.(*v1alpha1.WorkloadProfile)
@@ -65,12 +83,11 @@ func profileChanged(e event.UpdateEvent) bool {
 		return false
 	}
 	return a.Generation != b.Generation || a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
-		len(a.Finalizers) != len(b.Finalizers) || profile.State(b.Status) != b.Status.State
+		len(a.Finalizers) != len(b.Finalizers) || b.Status.State != "" && profile.State(b.Status) != b.Status.State
 }
 
 // podCounts enqueues the profiles whose number of live pods a pod's change can change.
 func podCounts() handler.EventHandler {
-	type work = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(q work, names ...string) {
 		for _, name := range names {
 			if name != "" {

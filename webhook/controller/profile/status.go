@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,7 +69,6 @@ func (r *statusReconciler) setup(mgr ctrl.Manager) error {
 
 // later enqueues the one request after a while, whatever happened.
 func later() handler.EventHandler {
-	type work = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, _ event.CreateEvent, q work) { q.AddAfter(everything, gather) },
 		UpdateFunc: func(_ context.Context, _ event.UpdateEvent, q work) { q.AddAfter(everything, gather) },

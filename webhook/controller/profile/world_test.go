@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,7 +19,6 @@ import (
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -37,6 +36,10 @@ var api *env.API
 
 func TestMain(m *testing.M) {
 	log.SetLogger(logr.Discard())
+	if kubeconfig := os.Getenv(asReplica); kubeconfig != "" {
+		runReplica(kubeconfig)
+		return
+	}
 	env.Main(m, func(t env.TB) { api = env.StartAPI(t, env.Options{Audit: true}) })
 }
 
@@ -52,7 +55,7 @@ var scheme = func() *runtime.Scheme {
 
 // world is a replica's controllers on a cluster that holds nothing else.
 type world struct {
-	t         *testing.T
+	t         testing.TB
 	c         client.Client // uncached
 	mgr       ctrl.Manager
 	resolver  *profile.Resolver
@@ -61,6 +64,8 @@ type world struct {
 	clock     *clock
 	again     chan struct{} // has the controllers look at everything again
 	namespace string
+	wait      time.Duration // how long eventually waits,
+	tick      time.Duration // and between two looks
 	stop      func()
 }
 
@@ -71,11 +76,11 @@ type replica struct {
 	purger    profile.Purger
 }
 
-func start(t *testing.T) *world { t.Helper(); return startReplica(t, replica{}) }
+func start(t testing.TB) *world { t.Helper(); return startReplica(t, replica{}) }
 
-func startReplica(t *testing.T, o replica) *world {
+func startReplica(t testing.TB, o replica) *world {
 	t.Helper()
-	w := &world{t: t, purger: &purger{}, events: &events{}, clock: &clock{}, again: make(chan struct{})}
+	w := &world{t: t, purger: &purger{}, events: &events{}, clock: &clock{}, again: make(chan struct{}), wait: 30 * time.Second, tick: 20 * time.Millisecond}
 	var err error
 	if w.c, err = client.New(api.Config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
@@ -86,6 +91,16 @@ func startReplica(t *testing.T, o replica) *world {
 	return w
 }
 
+// newManager returns a manager that leaves out what no test looks at.
+func newManager(cfg *rest.Config) (ctrl.Manager, error) {
+	skip := true
+	return ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: scheme, Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Controller: config.Controller{SkipNameValidation: &skip},
+		Cache:      profile.CacheOptions(),
+	})
+}
+
 // run starts the controllers; they stop at the end of the test or by w.stop.
 func (w *world) run(o replica) {
 	w.t.Helper()
@@ -93,18 +108,8 @@ func (w *world) run(o replica) {
 	if o.transport != nil {
 		cfg.Wrap(o.transport)
 	}
-	skip := true
-	options := profile.CacheOptions()
 	var err error
-	w.mgr, err = ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: scheme, Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Controller: config.Controller{SkipNameValidation: &skip},
-		NewCache: func(cfg *rest.Config, base cache.Options) (cache.Cache, error) {
-			base.ByObject = options.ByObject
-			return cache.New(cfg, base)
-		},
-	})
-	if err != nil {
+	if w.mgr, err = newManager(cfg); err != nil {
 		w.t.Fatal(err)
 	}
 	w.resolver = profile.NewResolver(w.mgr, &policy.Holder{}, "plimsoll")
@@ -299,9 +304,9 @@ func (w *world) profiles() []string {
 
 func (w *world) eventually(what string, f func() error) {
 	w.t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(w.wait)
 	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(w.tick)
 	defer tick.Stop()
 	for {
 		err := f()
@@ -321,7 +326,7 @@ func (w *world) rebalance() {
 	w.t.Helper()
 	select {
 	case w.again <- struct{}{}:
-	case <-time.After(30 * time.Second):
+	case <-time.After(w.wait):
 		w.t.Fatal("nobody looks again")
 	}
 }
@@ -340,85 +345,6 @@ func (w *world) quiet() {
 		}
 		return nil
 	})
-}
-
-// clock is the real one and what a test adds to it.
-type clock struct {
-	mu    sync.Mutex
-	ahead time.Duration
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Now().Add(c.ahead)
-}
-
-func (c *clock) add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ahead += d
-}
-
-// purger notes what it is asked to remove.
-type purger struct {
-	mu    sync.Mutex
-	calls []string
-	err   error
-}
-
-func (p *purger) Purge(_ context.Context, hash string, _ time.Time) error {
-	return p.note("purge " + hash)
-}
-func (p *purger) Reset(_ context.Context, hash string, _ time.Time) error {
-	return p.note("reset " + hash)
-}
-
-func (p *purger) note(call string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.err != nil {
-		return p.err
-	}
-	p.calls = append(p.calls, call)
-	return nil
-}
-
-func (p *purger) fail(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.err = err
-}
-
-func (p *purger) done() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.calls)
-}
-
-// events keeps what is recorded as "reason about object: note".
-type events struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (e *events) Eventf(regarding, _ runtime.Object, _, reason, _, note string, args ...any) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	name := regarding.(client.Object).GetName()
-	e.all = append(e.all, fmt.Sprintf("%s about %s: %s", reason, name, fmt.Sprintf(note, args...)))
-}
-
-// about returns the recorded events of a reason about an object.
-func (e *events) about(reason, name string) (out []string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, s := range e.all {
-		if strings.HasPrefix(s, reason+" about "+name+":") {
-			out = append(out, s)
-		}
-	}
-	return out
 }
 
 // controller makes an owner reference to an object that was created.
