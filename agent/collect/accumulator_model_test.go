@@ -407,7 +407,56 @@ func (m *model) settle() {
 	m.compare("after a day")
 }
 
+// settleLate keeps the agents from the store until owners have folded what there is without them, and compares what is
+// missing with what the agents count as dropped.
+func (m *model) settleLate() {
+	for _, a := range m.agents {
+		for range rapid.IntRange(0, 5).Draw(m.t, "late samples") {
+			m.advance(time.Second)
+			a.add("app", modelSample{value: 1, weight: time.Second})
+		}
+		a.flush(rapid.SampledFrom([]string{"lost", "answer lost", "delayed"}).Draw(m.t, "late mode"))
+	}
+	m.advance(time.Duration(rapid.IntRange(8*60, 20*60).Draw(m.t, "silence")) * time.Minute)
+	m.fold(m.owners[0], foldRetentions[0])
+	for range 3 {
+		for _, a := range m.agents {
+			a.flush("")
+		}
+		m.advance(2 * time.Minute)
+	}
+	m.fold(m.owners[1], foldRetentions[1])
+	var added, dropped, counted uint64
+	for _, a := range m.agents {
+		dropped += a.acc.Stats().Dropped
+	}
+	w := m.window(m.owners[0])
+	for _, name := range modelContainers {
+		usage, startup := m.want(name)
+		added += usage.Count() + startup.Count()
+		if c := w.Containers[name]; c != nil {
+			for _, s := range []*sketch.Sketch{c.Usage[sample.CPU], c.Startup[sample.CPU]} {
+				if s != nil {
+					counted += s.Count()
+				}
+			}
+		}
+	}
+	if counted+dropped != added {
+		m.t.Fatalf("of %d samples %d count and %d are known as dropped", added, counted, dropped)
+	}
+}
+
 func TestAnyInterleavingCountsEverySampleOnce(t *testing.T) {
+	interleave(t, (*model).settle)
+}
+
+func TestWhatComesTooLateIsCountedExactly(t *testing.T) {
+	interleave(t, (*model).settleLate)
+}
+
+// interleave runs random actions of two agents, two owners and the network between them, and then ends in some way.
+func interleave(t *testing.T, end func(*model)) {
 	redis := env.StartRedis(t, env.RedisOptions{})
 	proxy := storetest.NewProxy(t, redis.Addr())
 	direct := openStore(t, redis.Addr())
@@ -433,6 +482,6 @@ func TestAnyInterleavingCountsEverySampleOnce(t *testing.T) {
 			}
 		}()
 		t.Repeat(m.actions())
-		m.settle()
+		end(m)
 	})
 }

@@ -24,7 +24,11 @@ import (
 var results = map[string]string{}
 
 func result(name string, value float64, unit string) {
-	results[name] = fmt.Sprintf("%.1f %s", value, unit)
+	format := "%.3g %s"
+	if value >= 100 {
+		format = "%.0f %s"
+	}
+	results[name] = fmt.Sprintf(format, value, unit)
 }
 
 func TestMain(m *testing.M) {
