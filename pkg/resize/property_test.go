@@ -163,15 +163,15 @@ func of(c corev1.Container, k policy.RuleKey) (resource.Quantity, bool) {
 
 // class is the API reference's definition, over defaulted pods.
 func class(p *corev1.Pod) corev1.PodQOSClass {
-	any, all := false, true
+	some, all := false, true
 	for _, c := range allContainers(p) {
 		for _, res := range []corev1.ResourceName{"cpu", "memory"} {
 			req, lim := c.Resources.Requests[res], c.Resources.Limits[res]
-			any = any || !req.IsZero() || !lim.IsZero()
+			some = some || !req.IsZero() || !lim.IsZero()
 			all = all && !lim.IsZero() && req.Cmp(lim) == 0
 		}
 	}
-	if !any {
+	if !some {
 		return corev1.PodQOSBestEffort
 	}
 	if all {

@@ -14,11 +14,11 @@ var qosResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemo
 
 // class returns the pod's class before (was) or after the changes.
 func (l podLayout) class(was bool) corev1.PodQOSClass {
-	any, guaranteed := false, true
+	some, guaranteed := false, true
 	add := func(c *corev1.Container) {
 		for _, res := range qosResources {
 			req, lim := l.effective(c, res, was)
-			any = any || req > 0 || lim > 0
+			some = some || req > 0 || lim > 0
 			guaranteed = guaranteed && lim > 0 && req == lim
 		}
 	}
@@ -29,7 +29,7 @@ func (l podLayout) class(was bool) corev1.PodQOSClass {
 		add(&l.pod.Spec.Containers[i])
 	}
 	switch {
-	case !any:
+	case !some:
 		return corev1.PodQOSBestEffort
 	case guaranteed:
 		return corev1.PodQOSGuaranteed

@@ -36,7 +36,7 @@ func newFleet(tb *testing.B, profiles int) *fleet {
 	tb.Helper()
 	f := &fleet{bench: newBench(tb), profiles: profiles}
 	f.govern(withAll)
-	f.govern(func(s *v1alpha1.ResourcePolicySpec) { s.Resize.Interval = &metav1.Duration{Duration: 5 * time.Second} })
+	f.govern(func(s *v1alpha1.ResourcePolicySpec) { s.Resize.Interval = &metav1.Duration{Duration: time.Minute} })
 	var n int32 = podsEach
 	for i := range profiles {
 		name := "web-" + strconv.Itoa(i)

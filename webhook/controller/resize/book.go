@@ -19,6 +19,7 @@ type book struct {
 	waiting  map[types.UID]time.Time
 	static   map[string]struct{} // nodes whose kubelet said it pins cores
 	parsed   map[types.UID]parsed
+	last     time.Time // when this process last sent a resize
 }
 
 // parsed is an annotation as it was last read: most stay the same for long.
@@ -76,6 +77,18 @@ func (b *book) put(uid types.UID, s sent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pods[uid] = s
+}
+
+func (b *book) sentAt(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last = now
+}
+
+func (b *book) lastSent() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last
 }
 
 // settle forgets what was sent once the record stands on the pod.

@@ -190,12 +190,12 @@ func (cy *cycle) plan(ctx context.Context, pod *corev1.Pod) (plan.Decision, erro
 }
 
 // choose returns this replica's candidates, and of the other replicas' those
-// that have waited too long for their own: a moment if this replica has none
-// itself, else two of the policy's intervals.
+// that have waited too long for their own: one of the policy's intervals if
+// this replica has none itself, else two.
 func (cy *cycle) choose() []candidate {
 	patience := 2 * cy.gather.settings.Resize.Interval
 	if len(cy.own) == 0 {
-		patience = min(patience, 2*cy.c.Interval)
+		patience /= 2
 	}
 	chosen := cy.own
 	for _, o := range cy.others {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -23,8 +24,11 @@ const (
 	// writtenAfter is how long a resize may be on its way before the pod says
 	// so. Most are done sooner and need no word until then.
 	writtenAfter = 5 * time.Second
+	// toldAfter is how long the word of a resize that is done may have to wait
+	// for others that are being sent.
+	toldAfter = 30 * time.Second
 	// peerAfter is how long a live peer's resize is its own to follow.
-	peerAfter = 30 * time.Second
+	peerAfter = time.Minute
 	// watchEvery is how many intervals pass between two looks at a pod that is
 	// watched: events tell all but its live use.
 	watchEvery = 3
@@ -39,6 +43,7 @@ func (c *Controller) sentNow(before, after *corev1.Pod, profile string, r plan.R
 		r.At = at
 	}
 	c.book.put(before.UID, sent{record: r, generation: after.Generation, profile: profile})
+	c.book.sentAt(c.Now())
 	c.follow(client.ObjectKeyFromObject(before), writtenAfter)
 }
 
@@ -92,10 +97,34 @@ func (c *Controller) FollowPod(ctx context.Context, req reconcile.Request) (reco
 		live = nil
 	}
 	step := plan.Follow(plan.FollowInput{Pod: pod, Record: r, Settings: settings.Resize, Live: live[string(pod.UID)], Now: c.Now()})
-	if step.Changed {
+	if step.Changed && ours && step.Record.State == plan.StateResized {
+		s.record, s.written = step.Record, false
+		c.book.put(pod.UID, s)
+		c.wake(s.profile)
+	} else if step.Changed {
 		return c.take(ctx, pod, step, settings.Resize.Interval)
 	}
+	if ours && !s.written && s.record.State == plan.StateResized {
+		return c.tell(ctx, pod, s, step.Again)
+	}
 	return c.wait(ctx, pod, s, ours, step)
+}
+
+// tell says on the pod, in an event and in the metrics that a resize is done.
+// While this replica is sending others, that is more urgent than words.
+func (c *Controller) tell(ctx context.Context, pod *corev1.Pod, s sent, again time.Duration) (reconcile.Result, error) {
+	now := c.Now()
+	if now.Sub(c.book.lastSent()) < shortly && now.Sub(s.record.At) < toldAfter {
+		return reconcile.Result{RequeueAfter: shortly + rand.N(shortly)}, nil
+	}
+	if err := c.write(ctx, pod, s.record); err != nil {
+		return reconcile.Result{}, err
+	}
+	s.written = true
+	c.book.put(pod.UID, s)
+	c.say(pod, s.record)
+	c.Metrics.outcome(s.profile, s.record.Reason)
+	return reconcile.Result{RequeueAfter: min(again, watchEvery*c.Interval)}, nil
 }
 
 // settingsOf returns the settings of the policy that governs a pod, and its
@@ -119,20 +148,26 @@ func (c *Controller) settingsOf(ctx context.Context, pod *corev1.Pod) (policy.Se
 // adopt fills in the record of a change that no living replica follows, and
 // returns how long to leave one to the peer that does.
 func (c *Controller) adopt(pod *corev1.Pod, r *plan.Record) time.Duration {
-	by, at, ok := plan.LastBy(pod)
-	unrecorded := ok && at.After(r.At.Add(shortly))
-	if !unrecorded {
+	by, at, missing := unrecorded(pod, *r)
+	if !missing {
 		by, at = r.By, r.At
 	}
-	if by != c.Replica && c.Ring != nil && c.Ring.Live(by) && (unrecorded || r.State == plan.StateRequested) {
+	if by != c.Replica && c.Ring != nil && c.Ring.Live(by) && (missing || r.State == plan.StateRequested) {
 		if left := at.Add(peerAfter).Sub(c.Now()); left > 0 {
 			return left
 		}
 	}
-	if unrecorded {
+	if missing {
 		*r = plan.Adopt(pod, by, at)
 	}
 	return 0
+}
+
+// unrecorded returns the last change of a pod, when and by whom, if the record
+// does not know of it: its replica was killed, or has not said so yet.
+func unrecorded(pod *corev1.Pod, r plan.Record) (by string, at time.Time, ok bool) {
+	by, at, ok = plan.LastBy(pod)
+	return by, at, ok && at.After(r.At.Add(shortly))
 }
 
 // wait writes down a resize that takes long, and forgets one that is written.

@@ -221,7 +221,7 @@ func TestC68MaxConcurrent(t *testing.T) {
 	}
 	most := make(chan int, 1)
 	go func() {
-		flying, max := map[string]bool{}, 0
+		flying, highest := map[string]bool{}, 0
 		for e := range events.ResultChan() {
 			if p, ok := e.Object.(*corev1.Pod); ok {
 				delete(flying, p.Name)
@@ -229,11 +229,9 @@ func TestC68MaxConcurrent(t *testing.T) {
 					flying[p.Name] = true
 				}
 			}
-			if len(flying) > max {
-				max = len(flying)
-			}
+			highest = max(highest, len(flying))
 		}
-		most <- max
+		most <- highest
 	}()
 	m := newMembers("a", "b", "c")
 	b.recommend("cpu request", "20m")

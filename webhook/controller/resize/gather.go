@@ -65,6 +65,9 @@ func (g *gatherer) input(ctx context.Context, pod *corev1.Pod) (plan.PlanInput, 
 		Pod: pod, Settings: g.settings, Profile: g.profile, Live: g.live[string(pod.UID)],
 		Last: g.c.record(pod), Now: g.c.Now(),
 	}
+	if by, at, ok := unrecorded(pod, in.Last); ok {
+		in.Last = plan.Adopt(pod, by, at) // whoever follows it writes this down
+	}
 	s, err := g.space(ctx, pod.Namespace)
 	if err != nil {
 		return in, err

@@ -2,6 +2,7 @@ package resize
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -104,7 +105,7 @@ const (
 // conflictKind tells a conflict over who owns a field from one over the
 // object's version: only the former names fields.
 func conflictKind(err error) string {
-	if status, ok := err.(apierrors.APIStatus); ok && status.Status().Details != nil {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Details != nil {
 		for _, cause := range status.Status().Details.Causes {
 			if cause.Type == metav1.CauseTypeFieldManagerConflict {
 				return conflictFieldManager

@@ -6,7 +6,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"plimsoll.dev/pkg/api/v1alpha1"
 	plan "plimsoll.dev/pkg/resize"
 )
 
@@ -142,4 +145,35 @@ func TestAnEmptyRing(t *testing.T) {
 	b.start("a", nobody{}, nil)
 	b.every("resized", 20*time.Second, in(t, plan.StateResized))
 	once(t, b)
+}
+
+// A replica was killed after it sent a resize and before it wrote that down:
+// another one follows it, and knows what to go back to.
+func TestWhatTheDeadSentIsFollowed(t *testing.T) {
+	b := newBench(t)
+	b.byHand(1, "kube-controller-manager", nil)
+	p := b.pods()[0]
+	body, err := plan.ApplyBody(&p, []plan.Change{
+		{Field: plan.Field{Container: "c", Resource: "cpu", Field: v1alpha1.FieldRequest}, To: list("cpu", "50m")["cpu"]},
+	}, plan.Claim{Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := client.FieldOwner(plan.ManagerPrefix + "dead")
+	if err := b.client.SubResource("resize").Patch(t.Context(), &p, client.RawPatch(types.ApplyPatchType, body), dead, client.ForceOwnership); err != nil {
+		t.Fatal(err)
+	}
+	b.report(&p, &corev1.PodCondition{Type: corev1.PodResizePending, Reason: corev1.PodReasonInfeasible, Message: "never"})
+	b.recommend("cpu request", "50m")
+	b.start("a", &fakeRing{"a", newMembers("a")}, nil)
+	b.every("reverted", 20*time.Second, func(p *corev1.Pod) error {
+		if got := render(p.Spec.Containers[0].Resources); got != "cpu 10m/100m memory 16Mi/64Mi" {
+			return fmt.Errorf("asks for %s", got)
+		}
+		return in(t, plan.StateReverted)(p)
+	})
+	p = b.pods()[0]
+	if r := record(t, &p); r.By != "dead" || len(r.Changes) != 1 || r.Changes[0].From != "10m" || r.Refused != p.Generation {
+		t.Errorf("record %s", r)
+	}
 }
