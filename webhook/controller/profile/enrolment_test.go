@@ -66,6 +66,23 @@ func TestNamespaceMode(t *testing.T) {
 	w.profileWith("shop--nopolicy", 1, v1alpha1.ProfileLearning)
 }
 
+// A pod that came while admission was away gets its namespace's mode later.
+func TestPodMissedByAdmission(t *testing.T) {
+	w := start(t)
+	before := w.newPod("before", shop(""))
+	w.patch(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}, `{"metadata":{"labels":{"plimsoll.dev/mode":"apply"}}}`)
+	w.mode(before, "apply", "namespace", true)
+	missed := w.newPod("missed", shop(""))
+	w.eventually("the next walk", func() error {
+		w.rebalance() // stands in for the time until then
+		if w.get(missed); missed.Labels[v1alpha1.LabelMode] != "apply" {
+			return errors.New("not labelled")
+		}
+		return nil
+	})
+	w.mode(missed, "apply", "namespace", true)
+}
+
 // A stored invalid mode is reported once and counts as off.
 func TestInvalidModeAtRest(t *testing.T) {
 	w := start(t)

@@ -3,11 +3,14 @@ package profile
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,13 +29,29 @@ type namespaceReconciler struct {
 	client client.Client
 	live   client.Reader
 	pods   *podReconciler
+	queue  *queue
 }
 
 func (r *namespaceReconciler) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("namespaces").
 		WithOptions(options(1)).
 		For(&corev1.Namespace{}, builder.OnlyMetadata, builder.WithPredicates(modeChanges)).
+		WatchesRawSource(r.queue.source()).
 		Complete(r)
+}
+
+// all has every namespace with a mode looked at again.
+func (r *namespaceReconciler) all(ctx context.Context) error {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+	if err := r.client.List(ctx, list, client.HasLabels{v1alpha1.LabelMode}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing namespaces: %w", err)
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return r.queue.add(ctx, 0, requests...)
 }
 
 var modeChanges = predicate.Funcs{
@@ -45,8 +64,13 @@ var modeChanges = predicate.Funcs{
 	},
 }
 
-// pageSize bounds the pods held at once while a namespace is walked.
-const pageSize = 500
+const (
+	// pageSize bounds the pods held at once while a namespace is walked.
+	pageSize = 500
+	// patrol is how often a namespace is walked for pods that came while
+	// admission was away.
+	patrol = 5 * time.Minute
+)
 
 // Reconcile has the copies of a namespace's mode brought in step, and makes
 // those that are missing.
@@ -70,7 +94,10 @@ func (r *namespaceReconciler) Reconcile(ctx context.Context, req reconcile.Reque
 	if !valid || mode == v1alpha1.ModeOff {
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, r.copy(ctx, site)
+	if err := r.copy(ctx, site); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: wait.Jitter(patrol, 0.2)}, nil
 }
 
 func (r *namespaceReconciler) reportInvalid(namespace, text string) {

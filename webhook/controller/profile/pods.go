@@ -136,12 +136,12 @@ func (r *podReconciler) Reconcile(ctx context.Context, req reconcile.Request) (r
 	if !profile.Live(pod) {
 		return reconcile.Result{}, nil
 	}
+	if r.Resolver.Policies.Get() == nil {
+		return reconcile.Result{}, nil // the first index has every pod resolved again
+	}
 	answer, err := r.Resolver.Resolve(ctx, pod, pod.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
-	}
-	if r.Resolver.Policies.Get() == nil {
-		return reconcile.Result{}, nil // the first index resolves every pod again
 	}
 	r.report(pod, answer)
 	change := podChange(pod, answer)

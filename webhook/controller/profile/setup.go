@@ -67,7 +67,7 @@ func SetupWithManager(mgr ctrl.Manager, d Deps) error {
 	pods := &podReconciler{Deps: d, client: mgr.GetClient(), queue: newQueue()}
 	profiles := &profileReconciler{Deps: d, client: mgr.GetClient(), live: mgr.GetAPIReader(), queue: newQueue()}
 	policies := &policyReconciler{Deps: d, cache: mgr.GetClient(), live: mgr.GetAPIReader(), rescoped: pods.all}
-	namespaces := &namespaceReconciler{Deps: d, client: mgr.GetClient(), live: mgr.GetAPIReader(), pods: pods}
+	namespaces := &namespaceReconciler{Deps: d, client: mgr.GetClient(), live: mgr.GetAPIReader(), pods: pods, queue: newQueue()}
 	status := &statusReconciler{Deps: d, client: mgr.GetClient(), live: mgr.GetAPIReader(), queue: newQueue()}
 	for _, c := range []interface{ setup(ctrl.Manager) error }{pods, profiles, policies, namespaces, status} {
 		if err := c.setup(mgr); err != nil {
@@ -77,7 +77,7 @@ func SetupWithManager(mgr ctrl.Manager, d Deps) error {
 	if d.Rebalanced == nil {
 		return nil
 	}
-	return mgr.Add(&rebalance{Deps: d, then: []func(context.Context) error{pods.all, profiles.all, status.all}})
+	return mgr.Add(&rebalance{Deps: d, then: []func(context.Context) error{pods.all, profiles.all, namespaces.all, status.all}})
 }
 
 // options run a controller in every replica.
