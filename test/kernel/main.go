@@ -3,6 +3,7 @@
 //
 //	kernel [-on 6.1,6.12] PACKAGE...         the tests of every real_test.go in the packages
 //	kernel [-on 6.1,6.12] -capture FOLDER    the cgroup files, in FOLDER/RELEASE
+//	kernel -on 6.12 -cluster                 a whole Kubernetes in the guest, with a pod resized in place; needs root
 //
 // By rule a test that needs a kernel's cgroups or BPF stands in a file called
 // real_test.go; the tests of other files have nothing to gain from a guest.
@@ -26,20 +27,24 @@ import (
 )
 
 // timeout bounds one guest's life, on a machine that is busy with other things.
-const timeout = 20 * time.Minute
+const timeout = time.Hour
 
 func main() {
 	on := flag.String("on", "6.1,6.12", "the kernel `series`, separated by commas")
 	capture := flag.String("capture", "", "capture cgroup files into the `folder`")
+	cluster := flag.Bool("cluster", false, "run test/node's cluster")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root, err := controlplane.Root()
 	if err == nil {
 		w := workshop{root: root, series: strings.Split(*on, ",")}
-		if *capture != "" {
+		switch {
+		case *capture != "":
 			err = w.capture(ctx, *capture)
-		} else {
+		case *cluster:
+			err = w.cluster(ctx)
+		default:
 			err = w.test(ctx, flag.Args())
 		}
 	}

@@ -117,7 +117,7 @@ func (c *Cluster) daemon(program string, args ...string) (*Process, error) {
 // poll waits for something of the cluster's own, and gives up as soon as one
 // of the daemons ends.
 func (c *Cluster) poll(ctx context.Context, what string, timeout time.Duration, f func() error) error {
-	err := Poll(ctx, timeout, func() error {
+	err := Poll(ctx, timeout*c.patience, func() error {
 		if err := c.Check(); err != nil {
 			return Final(err)
 		}

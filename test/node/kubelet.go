@@ -30,6 +30,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
 [plugins."io.containerd.cri.v1.runtime"]
   # Without CAP_SYS_RESOURCE the score cannot go below our own.
   restrict_oom_score_adj = true
+  # A profile loaded into the machine's kernel would stay there.
+  disable_apparmor = true
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = [%[5]q]
     conf_dir = %[6]q

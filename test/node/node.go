@@ -42,6 +42,9 @@ type Options struct {
 	Logs string
 	// Progress is told what is being waited for; nil means nobody is.
 	Progress io.Writer
+	// Patience is how many times longer than on an ordinary machine Start
+	// waits for each step; 0 means 1.
+	Patience int
 }
 
 // Cluster is a running one-node Kubernetes. Its methods may be called by
@@ -50,6 +53,7 @@ type Cluster struct {
 	id, dir, logs string
 	cgroup        string // the name of its top cgroup in every hierarchy
 	unified       bool
+	patience      time.Duration // a factor
 	bin           Binaries
 	lock          *os.File
 	sandbox       *sandbox
@@ -122,7 +126,7 @@ func claim(o Options) (*Cluster, error) {
 	}
 	id := make([]byte, 3)
 	_, _ = rand.Read(id) // never fails
-	c := &Cluster{id: hex.EncodeToString(id), bin: o.Binaries, unified: unified(hs)}
+	c := &Cluster{id: hex.EncodeToString(id), bin: o.Binaries, unified: unified(hs), patience: time.Duration(max(o.Patience, 1))}
 	c.dir = filepath.Join(stateRoot, c.id)
 	c.cgroup = "plimsoll-" + c.id
 	c.logs = o.Logs

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs the Debian packages that the tests and the demo need and this
-# machine lacks. Without root it names them and fails.
+# Installs the Debian packages that the tests and the demo need, those given as
+# arguments too, and this machine lacks. Without root it names them and fails.
 set -eu
 
 packages="ca-certificates containernetworking-plugins gcc iproute2 libc6-dev
-libseccomp-dev make pkg-config procps redis-server util-linux"
+libseccomp-dev make pkg-config procps redis-server util-linux $*"
 
 missing=""
 for package in $packages; do

@@ -44,14 +44,14 @@ func Fetch(ctx context.Context, cache, series string) (Kernel, error) {
 		return Kernel{}, fmt.Errorf("making the kernels' cache: %w", err)
 	}
 	defer os.RemoveAll(tmp)
-	if _, err := run(ctx, tmp, "apt-get", "-q", "download", name); err != nil {
+	if _, err := output(ctx, tmp, "apt-get", "-q", "download", name); err != nil {
 		return Kernel{}, err
 	}
 	debs, _ := filepath.Glob(filepath.Join(tmp, "*.deb")) // a fixed pattern is never malformed
 	if len(debs) != 1 {
 		return Kernel{}, fmt.Errorf("fetching the package %s brought the files %q, want one", name, debs)
 	}
-	if _, err := run(ctx, tmp, "dpkg-deb", "-x", debs[0], "tree"); err != nil {
+	if _, err := output(ctx, tmp, "dpkg-deb", "-x", debs[0], "tree"); err != nil {
 		return Kernel{}, err
 	}
 	release := strings.TrimPrefix(name, "linux-image-")
@@ -66,7 +66,7 @@ func Fetch(ctx context.Context, cache, series string) (Kernel, error) {
 func newest(ctx context.Context, series string) (string, error) {
 	find := func() ([]string, error) {
 		pattern := "^linux-image-" + regexp.QuoteMeta(series) + `\..*-cloud-amd64$`
-		out, err := run(ctx, "", "apt-cache", "search", "--names-only", pattern)
+		out, err := output(ctx, "", "apt-cache", "search", "--names-only", pattern)
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +79,7 @@ func newest(ctx context.Context, series string) (string, error) {
 	names, err := find()
 	if err == nil && len(names) == 0 && os.Geteuid() == 0 {
 		// A fresh machine has no package lists yet.
-		if _, err := run(ctx, "", "apt-get", "-q", "update"); err != nil {
+		if _, err := output(ctx, "", "apt-get", "-q", "update"); err != nil {
 			return "", err
 		}
 		names, err = find()
@@ -105,9 +105,14 @@ func byVersion(a, b string) int {
 	})
 }
 
-// run runs a program of this machine and returns its output; an error carries
-// what it complained about.
-func run(ctx context.Context, dir, program string, args ...string) (string, error) {
+// Output runs a program of this machine and returns what it prints; an error
+// carries what it complained about.
+func Output(ctx context.Context, program string, args ...string) (string, error) {
+	return output(ctx, "", program, args...)
+}
+
+// output is Output in a folder.
+func output(ctx context.Context, dir, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
 	var out, complaint strings.Builder

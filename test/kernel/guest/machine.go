@@ -37,8 +37,8 @@ func New(init string) (*Machine, error) {
 	}
 	m := &Machine{MiB: 1024, DiskMiB: 2048, work: work, root: filepath.Join(work, "root")}
 	for _, dir := range []string{"dev", "proc", "sys", "run", "tmp", "out"} {
-		if err := os.MkdirAll(m.path(dir), 0o755); err != nil {
-			return nil, errors.Join(fmt.Errorf("making the guest's folders: %w", err), m.Close())
+		if err := m.Mkdir(dir); err != nil {
+			return nil, errors.Join(err, m.Close())
 		}
 	}
 	if err := m.Add("/init", init); err != nil {
@@ -59,10 +59,10 @@ func (m *Machine) path(inGuest string) string { return filepath.Join(m.root, inG
 
 // Add copies a file, or a folder with all it holds, to a path in the guest.
 func (m *Machine) Add(inGuest, file string) error {
-	to := m.path(inGuest)
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return fmt.Errorf("making the guest's folders: %w", err)
+	if err := m.Mkdir(filepath.Dir(inGuest)); err != nil {
+		return err
 	}
+	to := m.path(inGuest)
 	info, err := os.Stat(file)
 	if err != nil {
 		return fmt.Errorf("copying into the guest: %w", err)
@@ -89,20 +89,39 @@ func (m *Machine) Add(inGuest, file string) error {
 	return nil
 }
 
+// Write makes a file in the guest.
+func (m *Machine) Write(inGuest, content string) error {
+	if err := m.Mkdir(filepath.Dir(inGuest)); err != nil {
+		return err
+	}
+	if err := os.WriteFile(m.path(inGuest), []byte(content), 0o644); err != nil {
+		return fmt.Errorf("writing into the guest: %w", err)
+	}
+	return nil
+}
+
+// Mkdir makes a folder in the guest.
+func (m *Machine) Mkdir(inGuest string) error {
+	if err := os.MkdirAll(m.path(inGuest), 0o755); err != nil {
+		return fmt.Errorf("making the guest's folders: %w", err)
+	}
+	return nil
+}
+
 // Run adds a command to those that the guest runs, one after the other.
 func (m *Machine) Run(c Command) { m.commands = append(m.commands, c) }
 
-// Boot starts the guest with a kernel, writes what its console says to output
+// Boot starts the guest with a kernel, writes what its console says to console
 // and waits for the last command. It returns the names of the commands that
 // failed; what they left in Out is in the folder results, if that is not
 // empty. An error means that the guest did not get to its end.
-func (m *Machine) Boot(ctx context.Context, k Kernel, output io.Writer, results string) (failed []string, err error) {
+func (m *Machine) Boot(ctx context.Context, k Kernel, console io.Writer, results string) (failed []string, err error) {
 	b, err := json.Marshal(m.commands)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the guest's commands: %w", err)
 	}
-	if err := os.WriteFile(m.path(Commands), b, 0o644); err != nil {
-		return nil, fmt.Errorf("writing the guest's commands: %w", err)
+	if err := m.Write(Commands, string(b)); err != nil {
+		return nil, err
 	}
 	if err := m.addModules(ctx, k); err != nil {
 		return nil, err
@@ -110,7 +129,7 @@ func (m *Machine) Boot(ctx context.Context, k Kernel, output io.Writer, results 
 	disk, returned := filepath.Join(m.work, "disk"), filepath.Join(m.work, "returned")
 	os.Remove(disk) // of the boot before, if any
 	size := fmt.Sprintf("%dM", m.DiskMiB)
-	if _, err := run(ctx, "", "mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-E", "root_owner=0:0", "-d", m.root, disk, size); err != nil {
+	if _, err := output(ctx, "", "mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-E", "root_owner=0:0", "-d", m.root, disk, size); err != nil {
 		return nil, err
 	}
 	const qemu = "qemu-system-x86_64"
@@ -119,14 +138,16 @@ func (m *Machine) Boot(ctx context.Context, k Kernel, output io.Writer, results 
 	}
 	cmd := exec.CommandContext(ctx, qemu,
 		// One processor: with several, the emulation crashes on BPF programs now and then.
-		"-accel", "tcg", "-cpu", "max", "-M", "q35", "-smp", "1", "-m", fmt.Sprint(m.MiB),
+		// Emulated, the string instructions for bytes take a step for every byte;
+		// without them the kernel clears and copies pages by words.
+		"-accel", "tcg", "-cpu", "max,erms=off,fsrm=off", "-M", "q35", "-smp", "1", "-m", fmt.Sprint(m.MiB),
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-serial", "stdio", "-serial", "file:"+returned,
 		"-drive", "file="+disk+",if=none,id=disk,format=raw,cache=unsafe", "-device", "nvme,drive=disk,serial=disk",
 		"-kernel", filepath.Join(k.dir, "boot", "vmlinuz-"+k.Release),
 		"-append", "console=ttyS0 quiet panic=-1 nokaslr mitigations=off root=/dev/nvme0n1 rw init=/init")
 	var complaint strings.Builder
-	cmd.Stdout, cmd.Stderr = output, &complaint
+	cmd.Stdout, cmd.Stderr = console, &complaint
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
@@ -151,7 +172,7 @@ func (m *Machine) addModules(ctx context.Context, k Kernel) error {
 			}
 			continue
 		}
-		module, err := run(ctx, "", "xz", "-dc", from+".xz")
+		module, err := output(ctx, "", "xz", "-dc", from+".xz")
 		if err != nil {
 			return err
 		}

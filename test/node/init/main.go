@@ -40,6 +40,9 @@ func isolate(state string, shared []string) error {
 	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mounting /proc of the pid namespace: %w", err)
 	}
+	if err := cover(state); err != nil {
+		return err
+	}
 	if err := syscall.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"); err != nil {
 		return fmt.Errorf("mounting a private /run: %w", err)
 	}
@@ -50,6 +53,36 @@ func isolate(state string, shared []string) error {
 		}
 		if err := syscall.Mount(private, dir, "", syscall.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mounting a private %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// tunables are what the kubelet sets for the whole machine, with the values it
+// wants (kubelet/pkg/cm, setupKernelTunables); it writes none that is so already.
+var tunables = map[string]string{
+	"vm/overcommit_memory":      "1",
+	"vm/panic_on_oom":           "0",
+	"kernel/panic":              "10",
+	"kernel/panic_on_oops":      "1",
+	"kernel/keys/root_maxkeys":  "1000000",
+	"kernel/keys/root_maxbytes": "25000000",
+}
+
+// cover shows the kubelet kernel tunables as it wants them, so that it leaves
+// those of the machine alone.
+func cover(state string) error {
+	dir := filepath.Join(state, "private", "sysctl")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("making the kernel tunables: %w", err)
+	}
+	for name, value := range tunables {
+		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "."))
+		if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil {
+			return fmt.Errorf("making the kernel tunables: %w", err)
+		}
+		if err := syscall.Mount(file, "/proc/sys/"+name, "", syscall.MS_BIND, ""); err != nil {
+			return fmt.Errorf("covering the kernel tunable %s: %w", name, err)
 		}
 	}
 	return nil
