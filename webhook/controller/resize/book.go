@@ -32,6 +32,7 @@ type parsed struct {
 type sent struct {
 	record     plan.Record
 	generation int64 // of the pod once the change was in it
+	pod        types.NamespacedName
 	profile    string
 	written    bool // the record stands on the pod
 }
@@ -89,6 +90,19 @@ func (b *book) lastSent() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last
+}
+
+// untold returns what was sent and does not stand on the pods yet.
+func (b *book) untold() map[types.UID]sent {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := map[types.UID]sent{}
+	for uid, s := range b.pods {
+		if !s.written {
+			out[uid] = s
+		}
+	}
+	return out
 }
 
 // settle forgets what was sent once the record stands on the pod.

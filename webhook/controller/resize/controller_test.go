@@ -1,10 +1,9 @@
 package resize_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"plimsoll.dev/pkg/api/v1alpha1"
 	plan "plimsoll.dev/pkg/resize"
@@ -37,5 +36,23 @@ func TestC72NothingIsDropped(t *testing.T) {
 	if got := render(p.Spec.Containers[0].Resources); got != "cpu 50m/200m memory 32Mi/256Mi" {
 		t.Errorf("spec %s", got)
 	}
-	var _ corev1.Pod = p
+}
+
+// A replica that stops while a resize is on its way says so on the pod.
+func TestLastWords(t *testing.T) {
+	b := newBench(t)
+	b.byHand(1, "kube-controller-manager", nil) // no kubelet acts
+	b.recommend("cpu request", "50m")
+	r := b.start("a", nil, nil)
+	b.eventually("sent", 10*time.Second, func() error {
+		if n := b.changed()["web-0"]; n != 1 {
+			return fmt.Errorf("changed %d times", n)
+		}
+		return nil
+	})
+	r.stop()
+	p := b.pods()[0]
+	if got := record(t, &p); got.State != plan.StateRequested || len(got.Changes) != 1 || got.Changes[0].From != "10m" {
+		t.Errorf("record %s", got)
+	}
 }

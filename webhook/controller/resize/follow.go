@@ -42,7 +42,7 @@ func (c *Controller) sentNow(before, after *corev1.Pod, profile string, r plan.R
 	if by, at, ok := plan.LastBy(after); ok && by == c.Replica {
 		r.At = at
 	}
-	c.book.put(before.UID, sent{record: r, generation: after.Generation, profile: profile})
+	c.book.put(before.UID, sent{record: r, generation: after.Generation, pod: client.ObjectKeyFromObject(before), profile: profile})
 	c.book.sentAt(c.Now())
 	c.follow(client.ObjectKeyFromObject(before), writtenAfter)
 }
@@ -125,6 +125,22 @@ func (c *Controller) tell(ctx context.Context, pod *corev1.Pod, s sent, again ti
 	c.say(pod, s.record)
 	c.Metrics.outcome(s.profile, s.record.Reason)
 	return reconcile.Result{RequeueAfter: min(again, watchEvery*c.Interval)}, nil
+}
+
+// lastWords writes, on the way out, what could not be told yet: the replicas
+// that go on know then what to go back to.
+func (c *Controller) lastWords(ctx context.Context) error {
+	<-ctx.Done()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writtenAfter)
+	defer cancel()
+	for uid, s := range c.book.untold() {
+		pod := &corev1.Pod{}
+		pod.Name, pod.Namespace, pod.UID = s.pod.Name, s.pod.Namespace, uid
+		if err := c.write(ctx, pod, s.record); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // settingsOf returns the settings of the policy that governs a pod, and its
@@ -225,7 +241,7 @@ func (c *Controller) take(ctx context.Context, pod *corev1.Pod, step plan.Step, 
 		return reconcile.Result{}, err
 	}
 	profile := pod.Annotations[v1alpha1.AnnotationProfileRef]
-	c.book.put(pod.UID, sent{record: step.Record, generation: generation, profile: profile, written: true})
+	c.book.put(pod.UID, sent{record: step.Record, generation: generation, pod: client.ObjectKeyFromObject(pod), profile: profile, written: true})
 	c.learn(pod, step.Record)
 	c.say(pod, step.Record)
 	c.Metrics.outcome(profile, step.Record.Reason)

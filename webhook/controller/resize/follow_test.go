@@ -185,10 +185,7 @@ func TestC71Rollback(t *testing.T) {
 				t.Errorf("record %s", r)
 			}
 			b.eventually("the condition", 10*time.Second, func() error {
-				wp := &v1alpha1.WorkloadProfile{}
-				if err := b.client.Get(t.Context(), client.ObjectKey{Name: b.profile}, wp); err != nil {
-					return err
-				}
+				wp := b.profileObject()
 				c := meta.FindStatusCondition(wp.Status.Conditions, resize.ConditionResizing)
 				if c == nil || c.Reason != string(tc.want) || c.Status != metav1.ConditionFalse {
 					return fmt.Errorf("conditions %+v", wp.Status.Conditions)
@@ -278,4 +275,37 @@ func TestSuspendedAndDryRun(t *testing.T) {
 	})
 	b.govern(func(s *v1alpha1.ResourcePolicySpec) { s.Resize.DryRun = nil })
 	b.every("in earnest", 20*time.Second, in(t, plan.StateResized))
+}
+
+// A share of the pods goes first and is watched before the rest follow.
+func TestCanary(t *testing.T) {
+	b := newBench(t)
+	b.govern(withAll)
+	b.govern(func(s *v1alpha1.ResourcePolicySpec) {
+		s.Resize.Canary = &v1alpha1.Canary{Fraction: "10%", Watch: &metav1.Duration{Duration: 10 * time.Second}}
+	})
+	b.byHand(10, "kube-controller-manager", nil)
+	b.actuate()
+	b.recommend("cpu request", "50m")
+	b.start("a", nil, nil)
+	done := func() (n int) {
+		for _, c := range b.changed() {
+			n += int(c)
+		}
+		return n
+	}
+	b.eventually("the first", 10*time.Second, func() error {
+		if n := done(); n != 1 {
+			return fmt.Errorf("%d are changed", n)
+		}
+		return nil
+	})
+	b.remains("the others wait", 8*time.Second, func() error {
+		if n := done(); n != 1 {
+			return fmt.Errorf("%d are changed", n)
+		}
+		return nil
+	})
+	b.every("all", 20*time.Second, in(t, plan.StateResized))
+	once(t, b)
 }

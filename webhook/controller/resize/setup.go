@@ -20,6 +20,12 @@ import (
 	"plimsoll.dev/pkg/api/v1alpha1"
 )
 
+// everyReplica is a Runnable that runs without being elected.
+type everyReplica func(context.Context) error
+
+func (f everyReplica) Start(ctx context.Context) error { return f(ctx) }
+func (everyReplica) NeedLeaderElection() bool          { return false }
+
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // SetupWithManager runs the controller with a manager, in every replica:
@@ -27,6 +33,9 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 func (c *Controller) SetupWithManager(ctx context.Context, mgr ctrl.Manager, rebalanced <-chan struct{}) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, indexNode, nodeOf); err != nil {
 		return fmt.Errorf("indexing pods by node: %w", err)
+	}
+	if err := mgr.Add(everyReplica(c.lastWords)); err != nil {
+		return fmt.Errorf("adding the last words: %w", err)
 	}
 	everywhere := false
 	options := controller.Options{MaxConcurrentReconciles: c.Concurrency, NeedLeaderElection: &everywhere}

@@ -110,10 +110,7 @@ func (b *bench) govern(change func(*v1alpha1.ResourcePolicySpec)) {
 // profile's status.
 func (b *bench) recommend(pairs ...string) {
 	b.t.Helper()
-	wp := &v1alpha1.WorkloadProfile{}
-	if err := b.client.Get(b.t.Context(), client.ObjectKey{Name: b.profile}, wp); err != nil {
-		b.t.Fatal(err)
-	}
+	wp := b.profileObject()
 	c := v1alpha1.ContainerStatus{Name: "c"}
 	for i := 0; i < len(pairs); i += 2 {
 		res, field, _ := strings.Cut(pairs[i], " ")
@@ -127,6 +124,15 @@ func (b *bench) recommend(pairs ...string) {
 	if err := b.client.Status().Update(b.t.Context(), wp); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+func (b *bench) profileObject() *v1alpha1.WorkloadProfile {
+	b.t.Helper()
+	wp := &v1alpha1.WorkloadProfile{}
+	if err := b.client.Get(b.t.Context(), client.ObjectKey{Name: b.profile}, wp); err != nil {
+		b.t.Fatal(err)
+	}
+	return wp
 }
 
 // template is the pod of the workload, enrolled for resizing.

@@ -177,3 +177,21 @@ func TestWhatTheDeadSentIsFollowed(t *testing.T) {
 		t.Errorf("record %s", r)
 	}
 }
+
+// fenced has not renewed its Lease.
+type fenced struct{ deluded }
+
+func (fenced) Active() bool { return false }
+
+func TestAFencedReplicaDoesNothing(t *testing.T) {
+	b := newBench(t)
+	b.byHand(1, "kube-controller-manager", nil)
+	b.recommend("cpu request", "50m")
+	b.start("a", fenced{deluded{"a"}}, nil)
+	b.remains("nothing is sent", 3*time.Second, func() error {
+		if p := b.pods()[0]; p.Generation != 1 {
+			return fmt.Errorf("generation %d", p.Generation)
+		}
+		return nil
+	})
+}
