@@ -216,9 +216,11 @@ func holds(t *rapid.T, spec v1alpha1.ResourcePolicySpec, before, after *corev1.P
 			if !ok || had && q.Cmp(o) == 0 {
 				continue
 			}
-			// A limit is never set below a request that the policy leaves alone.
+			// A limit is never set below a request that the policy leaves alone,
+			// and nothing is lowered below a LimitRange's least.
+			lowered := had && q.Cmp(o) < 0
 			raised := r.Field == v1alpha1.FieldLimit && q.Cmp(c.Resources.Requests[r.Resource]) == 0
-			if r.Max > 0 && q.AsApproximateFloat64() > float64(r.Max)*1.000001 && !raised {
+			if r.Max > 0 && q.AsApproximateFloat64() > float64(r.Max)*1.000001 && !raised && !lowered {
 				t.Fatalf("%s %s of %s is %s, above the policy's maximum %v", r.Resource, r.Field, c.Name, &q, r.Max)
 			}
 			if m := largest[r.Resource]; r.Field == v1alpha1.FieldRequest && q.Cmp(m) > 0 {

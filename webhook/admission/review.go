@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,39 +34,65 @@ type Response struct {
 	Outcome Outcome
 }
 
-type review struct {
-	APIVersion string         `json:"apiVersion"`
-	Kind       string         `json:"kind"`
-	Request    *reviewRequest `json:"request"`
-}
-
-type reviewRequest struct {
-	UID       types.UID               `json:"uid"`
-	Kind      metav1.GroupVersionKind `json:"kind"`
-	Namespace string                  `json:"namespace"`
-	Operation admissionv1.Operation   `json:"operation"`
-	Object    json.RawMessage         `json:"object"`
-}
-
-// DecodeReview reads an admission.k8s.io/v1 AdmissionReview that holds a request.
+// DecodeReview reads an admission.k8s.io/v1 AdmissionReview that holds a
+// request. Its Object is part of body and not checked: it is most of a review,
+// and whoever decodes it finds out.
 func DecodeReview(body []byte) (Request, error) {
-	var r review
-	if err := utiljson.Unmarshal(body, &r); err != nil {
+	var apiVersion, kind string
+	var request []byte
+	s := scanner{data: body}
+	err := s.object(func(key string, value []byte) error {
+		switch key {
+		case "apiVersion":
+			return json.Unmarshal(value, &apiVersion)
+		case "kind":
+			return json.Unmarshal(value, &kind)
+		case "request":
+			request = value
+		}
+		return nil
+	})
+	if s.space(); err == nil && s.at < len(body) {
+		err = fmt.Errorf("invalid character %q after the end", body[s.at])
+	}
+	if err != nil {
 		return Request{}, fmt.Errorf("parsing the AdmissionReview: %w", err)
 	}
-	if r.Kind != "AdmissionReview" || r.APIVersion != admissionv1.SchemeGroupVersion.String() {
-		return Request{}, fmt.Errorf("apiVersion %q, kind %q: send an AdmissionReview of admission.k8s.io/v1", clip(r.APIVersion), clip(r.Kind))
+	if kind != "AdmissionReview" || apiVersion != admissionv1.SchemeGroupVersion.String() {
+		return Request{}, fmt.Errorf("apiVersion %q, kind %q: send an AdmissionReview of admission.k8s.io/v1", clip(apiVersion), clip(kind))
 	}
-	if r.Request == nil {
+	if len(request) == 0 || string(request) == "null" {
 		return Request{}, errors.New("the AdmissionReview has no request")
 	}
-	if r.Request.UID == "" {
+	r, err := decodeRequest(request)
+	if err != nil {
+		return Request{}, fmt.Errorf("parsing the AdmissionReview: request: %w", err)
+	}
+	if r.UID == "" {
 		return Request{}, errors.New("request.uid is missing")
 	}
-	return Request{
-		UID: r.Request.UID, Kind: r.Request.Kind, Namespace: r.Request.Namespace,
-		Operation: r.Request.Operation, Object: r.Request.Object,
-	}, nil
+	return r, nil
+}
+
+func decodeRequest(request []byte) (Request, error) {
+	var r Request
+	s := scanner{data: request}
+	err := s.object(func(key string, value []byte) error {
+		switch key {
+		case "uid":
+			return json.Unmarshal(value, &r.UID)
+		case "kind":
+			return utiljson.Unmarshal(value, &r.Kind)
+		case "namespace":
+			return json.Unmarshal(value, &r.Namespace)
+		case "operation":
+			return json.Unmarshal(value, &r.Operation)
+		case "object":
+			r.Object = value
+		}
+		return nil
+	})
+	return r, err
 }
 
 // clip keeps what a message repeats of foreign text short.
@@ -78,22 +105,33 @@ func clip(s string) string {
 
 // EncodeReview writes the answer to the request of the given UID.
 func EncodeReview(uid types.UID, r Response) ([]byte, error) {
-	out := admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
-		Response: &admissionv1.AdmissionResponse{UID: uid, Allowed: r.Denied == "", Warnings: r.Warnings},
-	}
+	out := response{UID: uid, Allowed: r.Denied == "", Warnings: r.Warnings}
 	switch {
 	case r.Denied != "":
-		out.Response.Result = &metav1.Status{
-			Status: metav1.StatusFailure, Message: r.Denied, Reason: metav1.StatusReasonInvalid, Code: 422,
+		out.Status = &metav1.Status{
+			Status: metav1.StatusFailure, Message: r.Denied, Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity,
 		}
 	case len(r.Patch) > 0:
-		kind := admissionv1.PatchTypeJSONPatch
-		out.Response.Patch, out.Response.PatchType = r.Patch, &kind
+		out.PatchType, out.Patch = admissionv1.PatchTypeJSONPatch, r.Patch
 	}
-	b, err := json.Marshal(out)
+	inner, err := json.Marshal(out)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the AdmissionReview: %w", err)
 	}
-	return b, nil
+	b := make([]byte, 0, len(inner)+len(answerHead)+1)
+	b = append(b, answerHead...)
+	b = append(b, inner...)
+	return append(b, '}'), nil
+}
+
+const answerHead = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":`
+
+// response is an AdmissionResponse with the fields used here.
+type response struct {
+	UID       types.UID             `json:"uid"`
+	Allowed   bool                  `json:"allowed"`
+	Status    *metav1.Status        `json:"status,omitempty"`
+	Patch     []byte                `json:"patch,omitempty"`
+	PatchType admissionv1.PatchType `json:"patchType,omitempty"`
+	Warnings  []string              `json:"warnings,omitempty"`
 }

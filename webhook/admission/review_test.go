@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/go-logr/logr"
@@ -213,14 +214,37 @@ func FuzzDecodeReview(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if r.UID == "" || !json.Valid(body) {
+		// What decodes as a whole decodes to the same; the object is not looked into.
+		var want admissionv1.AdmissionReview
+		if json.Unmarshal(body, &want) == nil && want.Request != nil && canonical(body) {
+			if r.UID != want.Request.UID || r.Namespace != want.Request.Namespace || !bytes.Equal(r.Object, want.Request.Object.Raw) && string(r.Object) != "null" {
+				t.Fatalf("%q decodes to %+v, want %+v", body, r, want.Request)
+			}
+		}
+		if r.UID == "" {
 			t.Fatalf("accepted %q", body)
 		}
-		out, err := admission.EncodeReview(r.UID, admission.Response{Denied: string(r.Object)})
+		out, err := admission.EncodeReview(r.UID, admission.Response{Denied: string(r.Object) + "x"})
 		if err != nil || !json.Valid(out) {
 			t.Fatalf("answered %q, %v", out, err)
 		}
 	})
+}
+
+// canonical reports whether every key stands once, so that decoders that differ
+// in folding case or merging repeated keys agree.
+func canonical(body []byte) bool {
+	var top, request map[string]json.RawMessage
+	if json.Unmarshal(body, &top) != nil || json.Unmarshal(top["request"], &request) != nil {
+		return false
+	}
+	lower := bytes.ToLower(body)
+	for _, key := range []string{"request", "uid", "namespace", "object", "kind", "apiversion"} {
+		if n := bytes.Count(lower, []byte(`"`+key+`"`)); n > 2 || key != "kind" && n > 1 {
+			return false
+		}
+	}
+	return !bytes.Contains(body, []byte(`\u`)) && utf8.Valid(body) && len(request["uid"]) > 0
 }
 
 func FuzzParseApplied(f *testing.F) {

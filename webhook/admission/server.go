@@ -1,10 +1,10 @@
 package admission
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -58,7 +58,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) Outcome {
 		http.Error(w, "send an AdmissionReview with POST", http.StatusMethodNotAllowed)
 		return OutcomeMalformed
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := read(w, r)
 	if err != nil {
 		code := http.StatusBadRequest
 		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
@@ -91,6 +91,17 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) Outcome {
 	// An error here means that nobody waits for the answer any more.
 	_, _ = w.Write(out)
 	return resp.Outcome
+}
+
+// read reads the body, into as much memory as it is said to need.
+func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	size := r.ContentLength
+	if size < 0 || size > maxBody {
+		size = 0
+	}
+	b := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	_, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
+	return b.Bytes(), err
 }
 
 // deadline is three quarters of the API server's patience, which it sends as

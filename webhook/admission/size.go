@@ -60,7 +60,7 @@ func (p *Pods) size(ctx context.Context, pod *corev1.Pod, namespace string, answ
 // though it takes the pod as it is.
 func plan(ctx context.Context, in resize.CreateInput) resize.Decision {
 	d := resize.PlanCreate(in)
-	if len(d.Changes) == 0 {
+	if len(d.Changes) == 0 || len(in.Bounds.LimitRanges) == 0 {
 		return d
 	}
 	sized := in.Pod.DeepCopy()
@@ -118,13 +118,14 @@ func length(texts map[string]string) int {
 	return n
 }
 
-// gather reads, from caches, everything that bounds the pod. It returns too when
+// gather reads, from caches, everything that bounds the pod. What it returns is
+// shared with the caches and must not be changed. It returns too when
 // the recommendations last changed.
 func (p *Pods) gather(ctx context.Context, pod *corev1.Pod, namespace string, answer profilecontroller.Answer) (resize.CreateInput, string, error) {
 	in := resize.CreateInput{Pod: pod, Settings: &answer.Policy.Settings}
 	in.Bounds.Allocatable = p.Nodes.Largest()
 	wp := &v1alpha1.WorkloadProfile{}
-	err := p.Cache.Get(ctx, types.NamespacedName{Name: answer.Key.Name()}, wp)
+	err := p.Cache.Get(ctx, types.NamespacedName{Name: answer.Key.Name()}, wp, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
 		return in, "", nil // nothing is recommended yet
 	}
@@ -137,15 +138,15 @@ func (p *Pods) gather(ctx context.Context, pod *corev1.Pod, namespace string, an
 		at = wp.Status.UpdatedAt.UTC().Format(time.RFC3339)
 	}
 	var ranges corev1.LimitRangeList
-	if err := p.Cache.List(ctx, &ranges, client.InNamespace(namespace)); err != nil {
+	if err := p.Cache.List(ctx, &ranges, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return in, at, fmt.Errorf("reading the namespace's LimitRanges: %w", err)
 	}
 	var quotas corev1.ResourceQuotaList
-	if err := p.Cache.List(ctx, &quotas, client.InNamespace(namespace)); err != nil {
+	if err := p.Cache.List(ctx, &quotas, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return in, at, fmt.Errorf("reading the namespace's ResourceQuotas: %w", err)
 	}
 	var hpas autoscalingv2.HorizontalPodAutoscalerList
-	if err := p.Cache.List(ctx, &hpas, client.InNamespace(namespace)); err != nil {
+	if err := p.Cache.List(ctx, &hpas, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return in, at, fmt.Errorf("reading the namespace's HorizontalPodAutoscalers: %w", err)
 	}
 	in.Bounds.LimitRanges, in.Bounds.Quotas = ranges.Items, quotas.Items
