@@ -14,6 +14,7 @@ import (
 	"plimsoll.dev/pkg/api/v1alpha1"
 	"plimsoll.dev/pkg/policy"
 	"plimsoll.dev/pkg/resize"
+	"plimsoll.dev/webhook/admission"
 )
 
 // amounts are drawn from few values, so that equal and crossing ones are common.
@@ -204,6 +205,16 @@ func drawRecommendations(t *rapid.T, pod *corev1.Pod) []v1alpha1.ContainerStatus
 func holds(t *rapid.T, spec v1alpha1.ResourcePolicySpec, before, after *corev1.Pod) {
 	settings := policy.NewIndex(nil, []v1alpha1.ClusterResourcePolicy{{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: spec}}).Policies()[0].Settings
 	largest := world.nodes.Largest()
+	ours := map[string]bool{}
+	if text, ok := after.Annotations[v1alpha1.AnnotationApplied]; ok {
+		a, err := admission.ParseApplied(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range a.Changes {
+			ours[c.Container+" "+c.Field] = true
+		}
+	}
 	for i, c := range after.Spec.Containers {
 		was := before.Spec.Containers[i].Resources
 		for _, r := range settings.Rules {
@@ -213,7 +224,9 @@ func holds(t *rapid.T, spec v1alpha1.ResourcePolicySpec, before, after *corev1.P
 			}
 			q, ok := now[r.Resource]
 			o, had := old[r.Resource]
-			if !ok || had && q.Cmp(o) == 0 {
+			// What was not set by us may be the API server's: a request that
+			// is missing becomes the limit.
+			if !ok || had && q.Cmp(o) == 0 || !ours[c.Name+" "+string(r.Resource)+" "+string(r.Field)] {
 				continue
 			}
 			// A limit is never set below a request that the policy leaves alone,
@@ -221,7 +234,7 @@ func holds(t *rapid.T, spec v1alpha1.ResourcePolicySpec, before, after *corev1.P
 			lowered := had && q.Cmp(o) < 0
 			raised := r.Field == v1alpha1.FieldLimit && q.Cmp(c.Resources.Requests[r.Resource]) == 0
 			if r.Max > 0 && q.AsApproximateFloat64() > float64(r.Max)*1.000001 && !raised && !lowered {
-				t.Fatalf("%s %s of %s is %s, above the policy's maximum %v", r.Resource, r.Field, c.Name, &q, r.Max)
+				t.Fatalf("%s %s of %s is %s, above the policy's maximum %v\nwas %s\nannotation %s", r.Resource, r.Field, c.Name, &q, r.Max, mustJSON(t, before.Spec), after.Annotations[v1alpha1.AnnotationApplied])
 			}
 			if m := largest[r.Resource]; r.Field == v1alpha1.FieldRequest && q.Cmp(m) > 0 {
 				t.Fatalf("%s request of %s is %s, above the largest node's %s", r.Resource, c.Name, &q, &m)

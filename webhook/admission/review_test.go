@@ -28,8 +28,7 @@ import (
 
 var errNotYet = errors.New("not yet")
 
-func mustJSON(t testing.TB, v any) []byte {
-	t.Helper()
+func mustJSON(t interface{ Fatal(...any) }, v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
