@@ -94,6 +94,9 @@ const (
 	ReasonConflict Reason = "Conflict"
 	// ReasonRefused: the API server refused the change.
 	ReasonRefused Reason = "Refused"
+	// ReasonUnsupported: the API server has no pods/resize, so that mode resize
+	// acts as apply.
+	ReasonUnsupported Reason = "ResizeUnsupported"
 	// ReasonGone: the pod is gone.
 	ReasonGone Reason = "Gone"
 	// ReasonDryRun: the policy only wants to know.

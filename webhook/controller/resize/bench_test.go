@@ -214,6 +214,7 @@ func (f *fleet) applies() int {
 
 // BenchmarkFleet resizes 2,000 running pods of 200 profiles by three replicas,
 // with and without the ring, and by three clients that do nothing else.
+// PLIMSOLL_BENCH_PROFILES makes it smaller.
 func BenchmarkFleet(b *testing.B) {
 	profiles := 200
 	if s := os.Getenv("PLIMSOLL_BENCH_PROFILES"); s != "" {

@@ -141,6 +141,7 @@ func TestARefusalMovesOn(t *testing.T) {
 		"forbidden": apierrors.NewForbidden(gr, "web-0", errors.New("exceeded quota")),
 		"not found": apierrors.NewNotFound(gr, "web-0"),
 		"failed":    errors.New("connection reset"),
+		"unknown":   apierrors.NewGenericServerResponse(404, "PATCH", schema.GroupResource{}, "", "", 0, true),
 	}
 	for name, refusal := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -164,6 +165,14 @@ func TestARefusalMovesOn(t *testing.T) {
 				}
 				return nil
 			})
+			if name == "unknown" {
+				b.eventually("it is said", 10*time.Second, func() error {
+					if e := b.events(string(plan.ReasonUnsupported)); len(e) != 1 {
+						return fmt.Errorf("events %v", e)
+					}
+					return nil
+				})
+			}
 			if apierrors.IsInvalid(refusal) && refused.Load() != 1 {
 				t.Errorf("%d tries of what was refused", refused.Load())
 			}

@@ -110,6 +110,7 @@ func (c *Controller) begin(ctx context.Context, wp *v1alpha1.WorkloadProfile) (*
 	}
 	governing, ok := index.Load(*wp.Spec.Identity.PolicyRef)
 	if !ok {
+		c.Metrics.pods.set(wp.Name, nil)
 		return nil, nil
 	}
 	pods, err := c.Pods.OfProfile(ctx, wp.Name)

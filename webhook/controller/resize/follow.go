@@ -51,9 +51,9 @@ func (c *Controller) sentNow(before, after *corev1.Pod, profile string, r plan.R
 // know, and for a while in memory where trying again would be the same.
 func (c *Controller) turnedDown(ctx context.Context, pod *corev1.Pod, a answer) error {
 	switch a.reason {
-	case plan.ReasonRefused:
+	case plan.ReasonRefused, plan.ReasonUnsupported:
 		c.book.refuse(pod.UID, pod.Generation, c.Now().Add(refusedFor))
-		c.event(pod, corev1.EventTypeWarning, plan.ReasonRefused, "the API server refused a resize: "+a.message)
+		c.event(pod, corev1.EventTypeWarning, a.reason, "a resize was refused: "+a.message)
 	case plan.ReasonFieldOwnedByOther:
 		c.book.refuse(pod.UID, pod.Generation, c.Now().Add(refusedFor))
 		r := c.record(pod)

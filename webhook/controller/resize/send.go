@@ -41,6 +41,8 @@ func (c *Controller) send(ctx context.Context, pod *corev1.Pod, changes []plan.C
 		switch {
 		case err == nil:
 			return answer{pod: after}, nil
+		case noSubresource(err):
+			return answer{reason: plan.ReasonUnsupported, message: "the API server has no pods/resize: new pods are sized, running ones are not"}, nil
 		case apierrors.IsNotFound(err):
 			return answer{reason: plan.ReasonGone, message: err.Error()}, nil
 		case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
@@ -101,6 +103,13 @@ const (
 	conflictFieldManager    = "FieldManager"
 	conflictResourceVersion = "ResourceVersion"
 )
+
+// noSubresource tells a path the API server does not know from a pod that is
+// gone: only the latter has a name.
+func noSubresource(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && (status.Status().Details == nil || status.Status().Details.Name == "")
+}
 
 // conflictKind tells a conflict over who owns a field from one over the
 // object's version: only the former names fields.
