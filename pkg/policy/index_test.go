@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -376,4 +377,24 @@ func FuzzPattern(f *testing.F) {
 			t.Errorf("the text %q matches %q", p, value)
 		}
 	})
+}
+
+// Many goroutines ask about many values while the index forgets and learns them.
+func TestResolveConcurrently(t *testing.T) {
+	crps, _ := fleet(100, true)
+	x := policy.NewIndex(nil, crps)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 2000 {
+				unit := fmt.Sprintf("unit-%04d-%d", i%100, i*8+g)
+				in := policy.NewInput(pod(map[string]string{"acme.org/team": "web"}, map[string]string{"acme.org/unit": unit}), "team-1-prod", "Pod")
+				if got, want := answer(x, in), fmt.Sprintf("policy-%04d", i%100); got != want {
+					t.Errorf("%s is governed by %q, want %q", unit, got, want)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
