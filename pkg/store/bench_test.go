@@ -87,7 +87,7 @@ func (u *usage) hour(hour int64) *store.Blob {
 }
 
 // writeHour writes an hour of every agent's two containers.
-func writeHour(tb testing.TB, s *store.Store, hash string, hour int64, agents []*usage) {
+func writeHour(tb testing.TB, s *store.Store, hour int64, agents []*usage) {
 	tb.Helper()
 	var batch store.Batch
 	for i, u := range agents {
@@ -119,7 +119,7 @@ func fill(tb testing.TB, s *store.Store, n int) {
 	all := agents(n)
 	hour := store.HourOf(noon)
 	for h := hour - 192; h <= hour; h++ {
-		writeHour(tb, s, hash, h, all)
+		writeHour(tb, s, h, all)
 		if h < hour {
 			fold(tb, s, time.Unix((h+1)*3600+60, 0))
 		}
@@ -222,10 +222,10 @@ func BenchmarkWindow(b *testing.B) {
 		hour := store.HourOf(noon)
 		blocks := agents(1)
 		for h := hour - 192; h < hour; h++ {
-			writeHour(b, s, hash, h, blocks)
+			writeHour(b, s, h, blocks)
 			fold(b, s, time.Unix((h+1)*3600+60, 0))
 		}
-		writeHour(b, s, hash, hour, agents(n))
+		writeHour(b, s, hour, agents(n))
 		b.Run(fmt.Sprintf("cold/%d", n), func(b *testing.B) {
 			for i := 0; i < b.N; i++ {
 				s.Forget(hash)
@@ -254,10 +254,10 @@ func BenchmarkWindows(b *testing.B) {
 	hour := store.HourOf(noon)
 	blocks := agents(1)
 	for h := hour - 192; h < hour; h++ {
-		writeHour(b, s, hash, h, blocks)
+		writeHour(b, s, h, blocks)
 		fold(b, s, time.Unix((h+1)*3600+60, 0))
 	}
-	writeHour(b, s, hash, hour, agents(10))
+	writeHour(b, s, hour, agents(10))
 	for _, key := range keys(b, r) {
 		for i := range profiles {
 			if _, err := r.Do("COPY", key, strings.Replace(key, hash, profile(i), 1)); err != nil {

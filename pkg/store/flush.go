@@ -56,7 +56,7 @@ func (s *Store) Flush(ctx context.Context, batch Batch) (Reply, error) {
 	kills := p.putKills(ctx, batch.OOMKills)
 	p.putLive(ctx, batch.Live, batch.Gone)
 	marks := p.check(ctx, batch.Check)
-	p.readResets(ctx, batch)
+	p.readResets(ctx)
 	if p.err != nil {
 		return Reply{}, p.err
 	}
@@ -136,7 +136,7 @@ func acknowledged(cmds []*redis.IntCmd) []bool {
 func parseReset(cmd *redis.StringCmd) (time.Time, error) {
 	text, err := cmd.Result()
 	if err != nil {
-		return time.Time{}, nil // absent, or reported as a failure of the pipeline
+		return time.Time{}, nil //nolint:nilerr // absent, or reported as a failure of the pipeline
 	}
 	ms, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || ms <= 0 {
@@ -198,7 +198,7 @@ func (p *flushPipeline) check(ctx context.Context, fields []Field) map[Field]map
 	return marks
 }
 
-func (p *flushPipeline) readResets(ctx context.Context, batch Batch) {
+func (p *flushPipeline) readResets(ctx context.Context) {
 	for hash := range p.hashes {
 		p.hashes[hash] = p.Get(ctx, resetKey(hash))
 	}

@@ -204,11 +204,10 @@ func (s *Store) Forget(hash string) {
 
 // merger adds encoded blobs to the containers of a window.
 type merger struct {
-	window   *Window
-	borrowed map[string]*Container
-	first    int64
-	hours    int
-	scratch  sketch.Sketch
+	window  *Window
+	first   int64
+	hours   int
+	scratch sketch.Sketch
 	// add is made once: it would be allocated for each blob.
 	into   *Container
 	factor float64

@@ -228,12 +228,12 @@ type Retention struct {
 	// window is the age at which measurements are dropped. Default 192h (8
 	// days), or halfLife if that is longer.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h') && duration(self) <= duration('2160h')",message="window must lie between 1h and 2160h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h') && duration(self) <= duration('768h')",message="window must lie between 1h and 768h"
 	Window *metav1.Duration `json:"window,omitempty"`
 	// halfLife is the age at which a measurement has half its weight. Default
 	// 24h, or window if that is shorter.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h') && duration(self) <= duration('2160h')",message="halfLife must lie between 1h and 2160h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h') && duration(self) <= duration('768h')",message="halfLife must lie between 1h and 768h"
 	HalfLife *metav1.Duration `json:"halfLife,omitempty"`
 }
 
