@@ -38,27 +38,41 @@ func TestRead(t *testing.T) {
 	v1 := cgroup.Reading{
 		At:  now,
 		Has: cgroup.HasThrottling | cgroup.HasStat | cgroup.HasPeak | cgroup.HasOOM | cgroup.HasOwnOOM,
-		CPU: 354032432, Periods: 19, ThrottledPeriods: 16, Throttled: 1036013016,
-		MemoryUsage: 520192, File: 4096, InactiveFile: 4096, Peak: 64 << 20,
-		OOMKills: 1, OwnOOMKills: 1, LimitHits: 207,
+		CPU: 677036389, Periods: 36, ThrottledPeriods: 31, Throttled: 1170231972,
+		MemoryUsage: 32886784, Anon: 21024768, File: 11583488, InactiveFile: 7274496, ActiveFile: 4308992, Peak: 64 << 20,
+		OOMKills: 1, OwnOOMKills: 1, LimitHits: 2067,
 	}
-	stall := cgroup.Pressure{
-		CPUSome: 1108868 * time.Microsecond, CPUFull: 1105415 * time.Microsecond,
-		MemorySome: 1546 * time.Microsecond, MemoryFull: 1546 * time.Microsecond,
+	hybridStall := cgroup.Pressure{
+		CPUSome: 1519654 * time.Microsecond, CPUFull: 1397404 * time.Microsecond,
+		MemorySome: 49087 * time.Microsecond, MemoryFull: 29050 * time.Microsecond,
 	}
 	v2 := cgroup.Reading{
 		At:  now,
 		Has: cgroup.HasThrottling | cgroup.HasStat | cgroup.HasSlab | cgroup.HasPeak | cgroup.HasOOM | cgroup.HasOwnOOM,
-		CPU: 354032000, Periods: 19, ThrottledPeriods: 16, Throttled: 1036013000,
-		MemoryUsage: 40 << 20, Anon: 20 << 20, File: 16 << 20, InactiveFile: 12 << 20, ActiveFile: 4 << 20, MappedFile: 1351680, SlabReclaimable: 2 << 20, Peak: 64 << 20,
+		CPU: 5865443 * time.Microsecond, Periods: 314, ThrottledPeriods: 290, Throttled: 23610939 * time.Microsecond,
+		MemoryUsage: 32948224, Anon: 23224320, File: 9306112, InactiveFile: 7077888, ActiveFile: 2228224,
+		MappedFile: 2 << 20, SlabReclaimable: 244600, Peak: 64 << 20,
 		OOMKills: 3, OwnOOMKills: 1, LimitHits: 1,
 	}
-	old := v2
+	v2Stall := cgroup.Pressure{
+		CPUSome: 26502691 * time.Microsecond, CPUFull: 23796099 * time.Microsecond,
+		MemorySome: 3846576 * time.Microsecond, MemoryFull: 1037426 * time.Microsecond,
+	}
+	v2At61 := v2
+	v2At61.CPU, v2At61.Periods, v2At61.ThrottledPeriods = 4668645*time.Microsecond, 242, 225
+	v2At61.Throttled = 17588314 * time.Microsecond
+	v2At61.Peak = 64<<20 + 4096 // a page beyond the limit, as kernels do
+	v2At61.MemoryUsage, v2At61.Anon, v2At61.File = 31375360, 21020672, 9969664
+	v2At61.InactiveFile, v2At61.ActiveFile, v2At61.SlabReclaimable = 5775360, 4194304, 243704
+	v2At61Stall := cgroup.Pressure{
+		CPUSome: 19269156 * time.Microsecond, CPUFull: 17776878 * time.Microsecond,
+		MemorySome: 3728040 * time.Microsecond, MemoryFull: 1105162 * time.Microsecond,
+	}
+	old := v2At61
 	old.Has &^= cgroup.HasPeak | cgroup.HasOwnOOM
-	old.Peak, old.OwnOOMKills, old.LimitHits = 0, 0, 2
-	stallV2 := stall
-	stallV2.MemoryFull = 1540 * time.Microsecond
+	old.Peak, old.OwnOOMKills, old.LimitHits = 0, 0, 3
 
+	limits := cgroup.Limits{CPU: 0.2, Memory: 64 << 20}
 	tests := map[string]struct {
 		wantMode       cgroup.Mode
 		want           cgroup.Reading
@@ -66,10 +80,11 @@ func TestRead(t *testing.T) {
 		wantWorkingSet uint64
 		wantLimits     cgroup.Limits
 	}{
-		"v1":      {cgroup.V1, v1, cgroup.Pressure{}, 516096, cgroup.Limits{CPU: 0.2, Memory: 64 << 20}},
-		"hybrid":  {cgroup.Hybrid, v1, stall, 516096, cgroup.Limits{CPU: 0.2, Memory: 64 << 20}},
-		"v2":      {cgroup.V2, v2, stallV2, 22<<20 + 1351680, cgroup.Limits{CPU: 0.2, Memory: 64 << 20}},
-		"v2-5.15": {cgroup.V2, old, cgroup.Pressure{}, 22<<20 + 1351680, cgroup.Limits{}},
+		"v1":      {cgroup.V1, v1, cgroup.Pressure{}, 21303296, limits},
+		"hybrid":  {cgroup.Hybrid, v1, hybridStall, 21303296, limits},
+		"v2":      {cgroup.V2, v2, v2Stall, 25494664, limits},
+		"v2-6.1":  {cgroup.V2, v2At61, v2At61Stall, 23259144, limits},
+		"v2-5.15": {cgroup.V2, old, cgroup.Pressure{}, 23259144, cgroup.Limits{}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

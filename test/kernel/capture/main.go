@@ -7,7 +7,8 @@
 // In pod/web, with a quota of 0.2 cores and a limit of 64 MiB, a file of
 // 100 MiB is read, a loop runs for 300 ms of CPU time and one process is
 // OOM-killed; then two are killed in a cgroup inside it, which has a limit of
-// 32 MiB; and at the end one holds 20 MiB in there and the file is read again.
+// 32 MiB; and at the end one holds 20 MiB in there and 2 MiB of the file, which
+// is read again, its beginning twice.
 package main
 
 import (
@@ -51,7 +52,7 @@ func capture(folder string) (err error) {
 		return err
 	}
 	defer os.Remove(file)
-	for _, job := range []string{"read " + file, "loop", "eat 200"} {
+	for _, job := range []string{"read " + file, "loop", "eat"} {
 		if err := t.run(web, job); err != nil {
 			return err
 		}
@@ -61,16 +62,18 @@ func capture(folder string) (err error) {
 		return err
 	}
 	for range 2 {
-		if err := t.run(inner, "eat 200"); err != nil {
+		if err := t.run(inner, "eat"); err != nil {
 			return err
 		}
 	}
-	holder, err := t.start(inner, "hold 20")
+	holder, err := t.start(inner, "hold "+file)
 	if err != nil {
 		return err
 	}
-	if err := t.run(inner, "read "+file); err != nil {
-		return errors.Join(err, holder.end())
+	for _, job := range []string{"read " + file, "reread " + file} {
+		if err := t.run(inner, job); err != nil {
+			return errors.Join(err, holder.end())
+		}
 	}
 	return errors.Join(t.copy(web, folder), holder.end())
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,9 +114,13 @@ func work(job string) int {
 	case "loop":
 		loop(300 * time.Millisecond)
 	case "read":
-		err = readFile(argument)
-	case "eat", "hold":
-		err = eat(argument)
+		err = readFile(argument, -1)
+	case "reread":
+		err = errors.Join(readFile(argument, 4<<20), readFile(argument, 4<<20))
+	case "eat":
+		err = fill(200 << 20)
+	case "hold":
+		err = errors.Join(fill(20<<20), mapFile(argument, 2<<20))
 	default:
 		err = fmt.Errorf("no job %q", job)
 	}
@@ -143,25 +148,49 @@ func loop(d time.Duration) {
 	}
 }
 
-func readFile(path string) error {
+// readFile reads a file's first bytes, or all of it if n is negative.
+func readFile(path string, n int) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("reading a file: %w", err)
 	}
 	defer f.Close()
-	if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{f}, make([]byte, 256<<10)); err != nil {
-		return fmt.Errorf("reading a file: %w", err)
+	buf := make([]byte, 256<<10)
+	for read := 0; n < 0 || read < n; {
+		got, err := f.Read(buf)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading a file: %w", err)
+		}
+		read += got
 	}
 	return nil
 }
 
-// eat maps and fills some MiB.
-func eat(mib string) error {
-	n, err := strconv.Atoi(mib)
+// mapFile maps the beginning of a file and reads every page.
+func mapFile(path string, n int) error {
+	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("reading a job's size: %w", err)
+		return fmt.Errorf("mapping a file: %w", err)
 	}
-	b, err := unix.Mmap(-1, 0, n<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	defer f.Close()
+	b, err := unix.Mmap(int(f.Fd()), 0, n, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("mapping a file: %w", err)
+	}
+	sum := byte(0)
+	for i := 0; i < n; i += 4096 {
+		sum += b[i]
+	}
+	runtime.KeepAlive(sum)
+	return nil
+}
+
+// fill maps and writes some bytes.
+func fill(n int) error {
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return fmt.Errorf("mapping memory: %w", err)
 	}
