@@ -36,6 +36,7 @@ func cacheOptions(o *options) cache.Options {
 	by := profile.CacheOptions().ByObject
 	by[&corev1.Node{}] = cache.ByObject{Transform: stripNode}
 	by[&coordinationv1.Lease{}] = cache.ByObject{Namespaces: own}
+	by[&appsv1.DaemonSet{}] = cache.ByObject{Namespaces: own}
 	by[&v1alpha1.PolicyPodStatus{}] = cache.ByObject{Namespaces: own}
 	by[&v1alpha1.AgentStatus{}] = cache.ByObject{Namespaces: own}
 	for object, options := range by {

@@ -16,6 +16,7 @@ import (
 	"plimsoll.dev/pkg/policy"
 	"plimsoll.dev/pkg/store"
 	"plimsoll.dev/webhook/admission"
+	"plimsoll.dev/webhook/controller/podstatus"
 	"plimsoll.dev/webhook/controller/profile"
 	"plimsoll.dev/webhook/controller/recommend"
 	"plimsoll.dev/webhook/controller/resize"
@@ -57,7 +58,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, measurements *st
 	p.pods = podsOf{mgr.GetClient()}
 	p.recorder = mgr.GetEventRecorder("plimsoll")
 	for _, part := range []func(context.Context) error{
-		p.caches, p.redis, p.admission, p.membership, p.profiles, p.recommendations, p.resizes,
+		p.caches, p.redis, p.admission, p.membership, p.profiles, p.recommendations, p.resizes, p.statuses,
 	} {
 		if err := part(ctx); err != nil {
 			return err
@@ -162,6 +163,14 @@ func (p *parts) resizes(ctx context.Context) error {
 		return fmt.Errorf("preparing to resize: %w", err)
 	}
 	return c.SetupWithManager(ctx, p.mgr, p.members.Subscribe())
+}
+
+func (p *parts) statuses(ctx context.Context) error {
+	d := podstatus.Deps{Policies: p.policies, Namespace: p.options.namespace}
+	if p.members != nil {
+		d.Replica, d.PodUID, d.Ring = p.members.Self(), types.UID(os.Getenv("POD_UID")), p.members
+	}
+	return podstatus.SetupWithManager(ctx, p.mgr, d)
 }
 
 func (p *parts) add(what string, f everyReplica) error {
