@@ -44,7 +44,7 @@ func TestSchedule(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			in := input(burstable(), recommend("c", "cpu request", "1"))
+			in := input(burstable(), recommend("cpu request", "1"))
 			in.Settings.Resize.Schedule = tc.windows
 			var err error
 			if in.Now, err = time.Parse(time.RFC3339, tc.at); err != nil {
@@ -119,7 +119,7 @@ func TestQuotaScopes(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			in := input(burstable(), recommend("c", "cpu request", "1"))
+			in := input(burstable(), recommend("cpu request", "1"))
 			in.Pod.Spec.PriorityClassName = "high"
 			q := quota("cpu", "1", "1")
 			tc.quota(&q)

@@ -96,8 +96,9 @@ func rules(rs ...policy.Rule) *policy.Settings {
 	return s
 }
 
-// recommend reads pairs like "cpu request", "800m".
-func recommend(container string, text ...string) v1alpha1.ContainerStatus {
+// recommend reads pairs like "cpu request", "800m" for container c.
+func recommend(text ...string) v1alpha1.ContainerStatus {
+	const container = "c"
 	c := v1alpha1.ContainerStatus{Name: container}
 	for i := 0; i < len(text); i += 2 {
 		f := field(container, text[i])

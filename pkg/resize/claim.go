@@ -83,7 +83,7 @@ func LastBy(pod *corev1.Pod) (replica string, at time.Time, ok bool) {
 	for i := range pod.ManagedFields {
 		e := &pod.ManagedFields[i]
 		r, isPeer := strings.CutPrefix(e.Manager, ManagerPrefix)
-		if isPeer && e.Subresource == subresourceResize && e.Time != nil && e.Time.Time.After(at) {
+		if isPeer && e.Subresource == subresourceResize && e.Time != nil && e.Time.After(at) {
 			replica, at, ok = r, e.Time.Time, true
 		}
 	}

@@ -17,8 +17,8 @@ func TestPlanCreate(t *testing.T) {
 		p.Status = corev1.PodStatus{}
 		return p
 	}
-	both := recommend("c", "cpu request", "800m", "cpu limit", "2", "memory request", "200Mi", "memory limit", "400Mi")
-	idle := recommend("c", "cpu request", "10m", "cpu limit", "10m", "memory request", "16Mi", "memory limit", "16Mi")
+	both := recommend("cpu request", "800m", "cpu limit", "2", "memory request", "200Mi", "memory limit", "400Mi")
+	idle := recommend("cpu request", "10m", "cpu limit", "10m", "memory request", "16Mi", "memory limit", "16Mi")
 	tests := map[string]struct {
 		pod      *corev1.Pod
 		recs     v1alpha1.ContainerStatus

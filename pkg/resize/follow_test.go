@@ -17,7 +17,7 @@ import (
 func resized() (*corev1.Pod, resize.Record) {
 	pod := running(ctr("c", list("cpu", "500m", "memory", "500Mi"), list("cpu", "2", "memory", "1000Mi")))
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	d := resize.Plan(input(pod, recommend("c", "cpu request", "1", "cpu limit", "1", "memory limit", "500Mi")))
+	d := resize.Plan(input(pod, recommend("cpu request", "1", "cpu limit", "1", "memory limit", "500Mi")))
 	r := resize.Begin(pod, "a", d, map[string]resize.Live{"c": {}}, resize.Record{}, now.Add(-time.Minute))
 	d.Set(pod)
 	conditions := pod.Status.Conditions
@@ -156,7 +156,7 @@ var allBack = map[string]string{"c cpu request": "750m→500m", "c cpu limit": "
 // More memory is not taken back from a container that ran out of it.
 func TestAnOOMKillKeepsRaisedMemory(t *testing.T) {
 	pod := running(ctr("c", list("cpu", "500m"), list("memory", "500Mi")))
-	d := resize.Plan(input(pod, recommend("c", "cpu request", "1", "memory limit", "1000Mi")))
+	d := resize.Plan(input(pod, recommend("cpu request", "1", "memory limit", "1000Mi")))
 	r := resize.Begin(pod, "a", d, nil, resize.Record{}, now)
 	d.Set(pod)
 	start(pod)
@@ -171,7 +171,7 @@ func TestAnOOMKillKeepsRaisedMemory(t *testing.T) {
 func TestAnExpectedRestartIsNoHarm(t *testing.T) {
 	pod, _ := resized()
 	pod.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "memory", RestartPolicy: corev1.RestartContainer}}
-	in := input(pod, recommend("c", "memory limit", "2000Mi"))
+	in := input(pod, recommend("memory limit", "2000Mi"))
 	in.Settings.Resize.AllowRestart = true
 	d := resize.Plan(in)
 	r := resize.Begin(pod, "a", d, nil, resize.Record{}, now)
@@ -189,8 +189,8 @@ func TestHoldBacksOff(t *testing.T) {
 	var held []time.Duration
 	last := resize.Record{}
 	for range 4 {
-		pod, r := resized()
-		r = resize.Begin(pod, "a", resize.Decision{}, nil, last, now)
+		pod, _ := resized()
+		r := resize.Begin(pod, "a", resize.Decision{}, nil, last, now)
 		watched(&r)
 		pod.Status.ContainerStatuses[0].RestartCount = 1
 		r.Restarts = 0
@@ -282,7 +282,7 @@ func FuzzParseRecord(f *testing.F) {
 				}
 			}
 		}
-		in := input(pod, recommend("c", "cpu request", "1"))
+		in := input(pod, recommend("cpu request", "1"))
 		in.Last = r
 		resize.Plan(in)
 	})

@@ -48,7 +48,7 @@ func TestC60StepsLandExactly(t *testing.T) {
 			pod := running(ctr("c", list("cpu", tc.from, "memory", "500Mi"), list("cpu", "4")))
 			var got []string
 			for range 20 {
-				d := resize.Plan(input(pod, recommend("c", "cpu request", tc.to)))
+				d := resize.Plan(input(pod, recommend("cpu request", tc.to)))
 				if d.Reason != resize.ReasonChange {
 					break
 				}
@@ -65,7 +65,7 @@ func TestC60StepsLandExactly(t *testing.T) {
 }
 
 func TestPlanOutcomes(t *testing.T) {
-	up := recommend("c", "cpu request", "1", "memory request", "800Mi", "memory limit", "1600Mi")
+	up := recommend("cpu request", "1", "memory request", "800Mi", "memory limit", "1600Mi")
 	tests := map[string]struct {
 		with func(*resize.PlanInput)
 		want resize.Reason
@@ -148,7 +148,7 @@ func condition(p *corev1.Pod, typ corev1.PodConditionType, reason string) {
 }
 
 func TestPlanFields(t *testing.T) {
-	all := recommend("c", "cpu request", "1", "cpu limit", "4", "memory request", "250Mi", "memory limit", "500Mi")
+	all := recommend("cpu request", "1", "cpu limit", "4", "memory request", "250Mi", "memory limit", "500Mi")
 	tests := map[string]struct {
 		pod  *corev1.Pod
 		with func(*resize.PlanInput)
@@ -239,7 +239,7 @@ func TestPlanFields(t *testing.T) {
 		"only an OOM kill counts without history": {
 			with: func(in *resize.PlanInput) {
 				in.Profile.Conditions[0].Status = metav1.ConditionFalse
-				in.Profile.Containers = []v1alpha1.ContainerStatus{recommend("c", "cpu request", "1", "memory request", "250Mi", "memory limit", "2000Mi")}
+				in.Profile.Containers = []v1alpha1.ContainerStatus{recommend("cpu request", "1", "memory request", "250Mi", "memory limit", "2000Mi")}
 				in.Profile.Containers[0].OOMKills = 1
 			},
 			want: map[string]string{"c memory limit": "1000Mi→1500Mi Step"},

@@ -55,7 +55,7 @@ func once(t *testing.T, b *bench) {
 
 func TestAPodMadeByKubectl(t *testing.T) {
 	b := newBench(t)
-	b.byHand(1, "kubectl-client-side-apply", nil)
+	b.byHand(1, "kubectl-client-side-apply")
 	b.actuate()
 	b.recommend("cpu request", "50m", "memory limit", "128Mi")
 	b.start("a", nil, nil)
@@ -67,7 +67,7 @@ func TestAPodMadeByKubectl(t *testing.T) {
 // C70: an autoscaler that resizes through the same subresource is left alone.
 func TestC70FieldOwnedByOther(t *testing.T) {
 	b := newBench(t)
-	b.byHand(2, "kube-controller-manager", nil)
+	b.byHand(2, "kube-controller-manager")
 	b.actuate()
 	body := []byte(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"20m"}}}]}}`)
 	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.ns, Name: "web-0"}}
@@ -114,7 +114,7 @@ func TestRecoveryFromAConflict(t *testing.T) {
 	for name, conflict := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			b.byHand(1, "kube-controller-manager", nil)
+			b.byHand(1, "kube-controller-manager")
 			b.actuate()
 			b.recommend("cpu request", "50m")
 			var calls atomic.Int32
@@ -146,7 +146,7 @@ func TestARefusalMovesOn(t *testing.T) {
 	for name, refusal := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			b.byHand(3, "kube-controller-manager", nil)
+			b.byHand(3, "kube-controller-manager")
 			b.actuate()
 			b.recommend("cpu request", "50m")
 			var refused atomic.Int32
@@ -183,7 +183,7 @@ func TestARefusalMovesOn(t *testing.T) {
 // C68 and the reservations: ten goroutines and ten pods, each resized once.
 func TestReservations(t *testing.T) {
 	b := newBench(t)
-	b.byHand(10, "kube-controller-manager", nil)
+	b.byHand(10, "kube-controller-manager")
 	b.recommend("cpu request", "50m")
 	b.suspend(true) // the controller's own cycles do nothing
 	t.Cleanup(func() { b.suspend(false) })

@@ -41,7 +41,7 @@ func TestC72NothingIsDropped(t *testing.T) {
 // A replica that stops while a resize is on its way says so on the pod.
 func TestLastWords(t *testing.T) {
 	b := newBench(t)
-	b.byHand(1, "kube-controller-manager", nil) // no kubelet acts
+	b.byHand(1, "kube-controller-manager") // no kubelet acts
 	b.recommend("cpu request", "50m")
 	r := b.start("a", nil, nil)
 	b.eventually("sent", 10*time.Second, func() error {

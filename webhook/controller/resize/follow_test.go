@@ -79,7 +79,7 @@ func TestC61Deferred(t *testing.T) {
 // again on the same generation.
 func TestC62Infeasible(t *testing.T) {
 	b := newBench(t)
-	b.byHand(1, "kube-controller-manager", nil)
+	b.byHand(1, "kube-controller-manager")
 	b.recommend("cpu request", "50m")
 	b.start("a", nil, nil)
 	b.eventually("sent", 20*time.Second, func() error {
@@ -245,7 +245,7 @@ func TestC68MaxConcurrent(t *testing.T) {
 
 func TestSuspendedAndDryRun(t *testing.T) {
 	b := newBench(t)
-	b.byHand(2, "kube-controller-manager", nil)
+	b.byHand(2, "kube-controller-manager")
 	b.actuate()
 	b.recommend("cpu request", "50m")
 	b.suspend(true)
@@ -284,7 +284,7 @@ func TestCanary(t *testing.T) {
 	b.govern(func(s *v1alpha1.ResourcePolicySpec) {
 		s.Resize.Canary = &v1alpha1.Canary{Fraction: "10%", Watch: &metav1.Duration{Duration: 10 * time.Second}}
 	})
-	b.byHand(10, "kube-controller-manager", nil)
+	b.byHand(10, "kube-controller-manager")
 	b.actuate()
 	b.recommend("cpu request", "50m")
 	b.start("a", nil, nil)

@@ -14,7 +14,7 @@ import (
 
 // byHand makes n running pods on a node that has no kubelet: the test says
 // what a kubelet would. The pods are created by the given field manager.
-func (b *bench) byHand(n int, creator string, change func(*corev1.Pod)) {
+func (b *bench) byHand(n int, creator string) {
 	b.t.Helper()
 	ctx := b.t.Context()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "hand-" + b.ns}, Spec: corev1.NodeSpec{Unschedulable: true}}
@@ -32,9 +32,6 @@ func (b *bench) byHand(n int, creator string, change func(*corev1.Pod)) {
 	for i := range n {
 		pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
 		pod.Namespace, pod.Name, pod.Spec.NodeName = b.ns, fmt.Sprintf("web-%d", i), node.Name
-		if change != nil {
-			change(pod)
-		}
 		if err := b.client.Create(ctx, pod, client.FieldOwner(creator)); err != nil {
 			b.t.Fatal(err)
 		}

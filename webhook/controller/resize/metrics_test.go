@@ -37,7 +37,7 @@ func series(t *testing.T, r *prometheus.Registry) map[string]float64 {
 func TestMetrics(t *testing.T) {
 	b := newBench(t)
 	b.govern(withAll)
-	b.byHand(3, "kube-controller-manager", nil)
+	b.byHand(3, "kube-controller-manager")
 	b.actuate()
 	b.recommend("cpu request", "50m")
 	r := prometheus.NewRegistry()

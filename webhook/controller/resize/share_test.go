@@ -16,7 +16,7 @@ import (
 func TestReplicasShareThePods(t *testing.T) {
 	b := newBench(t)
 	b.govern(withAll)
-	b.byHand(30, "kube-controller-manager", nil)
+	b.byHand(30, "kube-controller-manager")
 	b.actuate()
 	b.recommend("cpu request", "50m")
 	m := newMembers("a", "b", "c")
@@ -50,7 +50,7 @@ func (d deluded) Live(string) bool    { return true }
 func TestC69TwoOwners(t *testing.T) {
 	b := newBench(t)
 	b.govern(withAll)
-	b.byHand(20, "kube-controller-manager", nil)
+	b.byHand(20, "kube-controller-manager")
 	b.actuate()
 	b.recommend("cpu request", "50m", "memory limit", "128Mi")
 	b.start("a", deluded{"a"}, nil)
@@ -71,7 +71,7 @@ func TestC69TwoOwners(t *testing.T) {
 func TestC74NewOwner(t *testing.T) {
 	b := newBench(t)
 	b.govern(withAll)
-	b.byHand(12, "kube-controller-manager", nil)
+	b.byHand(12, "kube-controller-manager")
 	b.actuate()
 	b.recommend("cpu request", "50m", "memory limit", "128Mi")
 	m := newMembers("a", "b")
@@ -111,7 +111,7 @@ func TestC74NewOwner(t *testing.T) {
 func TestReclaim(t *testing.T) {
 	b := newBench(t)
 	b.govern(withAll)
-	b.byHand(12, "kube-controller-manager", nil)
+	b.byHand(12, "kube-controller-manager")
 	b.actuate()
 	b.recommend("cpu request", "50m")
 	m := newMembers("a", "dead")
@@ -139,7 +139,7 @@ func (nobody) Live(string) bool    { return false }
 
 func TestAnEmptyRing(t *testing.T) {
 	b := newBench(t)
-	b.byHand(2, "kube-controller-manager", nil)
+	b.byHand(2, "kube-controller-manager")
 	b.actuate()
 	b.recommend("cpu request", "50m")
 	b.start("a", nobody{}, nil)
@@ -151,7 +151,7 @@ func TestAnEmptyRing(t *testing.T) {
 // another one follows it, and knows what to go back to.
 func TestWhatTheDeadSentIsFollowed(t *testing.T) {
 	b := newBench(t)
-	b.byHand(1, "kube-controller-manager", nil)
+	b.byHand(1, "kube-controller-manager")
 	p := b.pods()[0]
 	body, err := plan.ApplyBody(&p, []plan.Change{
 		{Field: plan.Field{Container: "c", Resource: "cpu", Field: v1alpha1.FieldRequest}, To: list("cpu", "50m")["cpu"]},
@@ -185,7 +185,7 @@ func (fenced) Active() bool { return false }
 
 func TestAFencedReplicaDoesNothing(t *testing.T) {
 	b := newBench(t)
-	b.byHand(1, "kube-controller-manager", nil)
+	b.byHand(1, "kube-controller-manager")
 	b.recommend("cpu request", "50m")
 	b.start("a", fenced{deluded{"a"}}, nil)
 	b.remains("nothing is sent", 3*time.Second, func() error {
