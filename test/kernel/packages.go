@@ -27,7 +27,7 @@ type testPackage struct {
 // list returns the packages among the patterns that have a real_test.go.
 func list(ctx context.Context, root string, patterns []string) ([]testPackage, error) {
 	if len(patterns) == 0 {
-		return nil, errors.New("name the packages to test, for example ./agent/...")
+		return nil, errors.New("no packages: name those to test, such as ./agent/... for all of the agent")
 	}
 	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, patterns...)...)
 	cmd.Dir = root

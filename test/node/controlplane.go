@@ -49,7 +49,7 @@ func (c *Cluster) credentials() error {
 
 // startAPIServer starts etcd and the API server and waits until it is ready.
 func (c *Cluster) startAPIServer(ctx context.Context) error {
-	if _, err := c.daemon("etcd",
+	if err := c.daemon("etcd",
 		"--data-dir="+c.path("etcd"), "--unsafe-no-fsync", // the data need not outlive the machine
 		"--listen-client-urls="+etcdClients, "--advertise-client-urls="+etcdClients,
 		"--listen-peer-urls="+etcdPeers, "--initial-advertise-peer-urls="+etcdPeers,
@@ -57,7 +57,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 	); err != nil {
 		return err
 	}
-	_, err := c.daemon("kube-apiserver",
+	err := c.daemon("kube-apiserver",
 		"--etcd-servers="+etcdClients,
 		"--secure-port="+apiServerPort, "--bind-address=0.0.0.0", "--advertise-address="+nodeIP,
 		"--tls-cert-file="+c.pki.crt("apiserver"), "--tls-private-key-file="+c.pki.pem("apiserver"),
@@ -82,7 +82,7 @@ func (c *Cluster) startAPIServer(ctx context.Context) error {
 
 // startControllers starts the controller manager and the scheduler.
 func (c *Cluster) startControllers() error {
-	if _, err := c.daemon("kube-controller-manager",
+	if err := c.daemon("kube-controller-manager",
 		"--kubeconfig="+c.kubeconfig(manager), "--leader-elect=false", "--secure-port=0",
 		"--use-service-account-credentials",
 		"--service-account-private-key-file="+c.pki.pem("service-accounts"),
@@ -91,7 +91,7 @@ func (c *Cluster) startControllers() error {
 	); err != nil {
 		return err
 	}
-	_, err := c.daemon("kube-scheduler",
+	err := c.daemon("kube-scheduler",
 		"--kubeconfig="+c.kubeconfig(scheduler), "--leader-elect=false", "--secure-port=0")
 	return err
 }
@@ -99,19 +99,19 @@ func (c *Cluster) startControllers() error {
 func (c *Cluster) kubeconfig(u user) string { return c.path("pki", u.file+".kubeconfig") }
 
 // daemon starts one of the cluster's own programs.
-func (c *Cluster) daemon(program string, args ...string) (*Process, error) {
+func (c *Cluster) daemon(program string, args ...string) error {
 	path, err := c.program(program)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p, err := c.sandbox.run(c.logs, program, nil, append([]string{path}, args...)...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.daemons = append(c.daemons, p)
-	return p, nil
+	return nil
 }
 
 // poll waits for something of the cluster's own, and gives up as soon as one

@@ -54,7 +54,7 @@ func (c *Cluster) startContainerd(ctx context.Context, images []Image) error {
 	if err := os.WriteFile(c.path("containerd.toml"), []byte(config), 0o644); err != nil {
 		return fmt.Errorf("writing containerd's configuration: %w", err)
 	}
-	if _, err := c.daemon("containerd", "--config", c.path("containerd.toml")); err != nil {
+	if err := c.daemon("containerd", "--config", c.path("containerd.toml")); err != nil {
 		return err
 	}
 	ctr, err := c.program("ctr")
@@ -126,7 +126,7 @@ func (c *Cluster) startKubelet(ctx context.Context) error {
 	if err := os.WriteFile(c.path("kubelet.json"), b, 0o644); err != nil {
 		return fmt.Errorf("writing the kubelet's configuration: %w", err)
 	}
-	if _, err := c.daemon("kubelet", "--config="+c.path("kubelet.json"), "--kubeconfig="+c.kubeconfig(nodeClient),
+	if err := c.daemon("kubelet", "--config="+c.path("kubelet.json"), "--kubeconfig="+c.kubeconfig(nodeClient),
 		"--root-dir="+c.path("kubelet"), "--cert-dir="+c.path("pki"), "--hostname-override="+NodeName, "--node-ip="+nodeIP,
 	); err != nil {
 		return err

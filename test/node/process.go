@@ -58,7 +58,11 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 func (p *Process) Check() error {
 	select {
 	case <-p.done:
-		return fmt.Errorf("%s ended (%v):\n%s", p.Name, p.err, p.Tail())
+		err := p.err
+		if err == nil {
+			err = errors.New("exit status 0")
+		}
+		return fmt.Errorf("%s ended: %w:\n%s", p.Name, err, p.Tail())
 	default:
 		return nil
 	}

@@ -3,6 +3,7 @@ package node
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -55,7 +56,10 @@ func openSandbox(initProgram, state string, lock *os.File) (*sandbox, error) {
 	}()
 	if said != "ready\n" {
 		s.close()
-		return nil, fmt.Errorf("preparing the namespaces: %s (%v)", strings.TrimSpace(said), readErr)
+		if readErr == nil {
+			readErr = errors.New(strings.TrimSpace(said))
+		}
+		return nil, fmt.Errorf("preparing the namespaces: %w", readErr)
 	}
 	if s.pidfd, err = unix.PidfdOpen(cmd.Process.Pid, 0); err != nil {
 		s.close()

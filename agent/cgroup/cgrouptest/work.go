@@ -105,7 +105,7 @@ func readFile(path string) error {
 	if err != nil {
 		return fmt.Errorf("reading a file: %w", err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // only read
+	defer unix.Close(fd)
 	buf, err := eat(256 << 10)
 	if err != nil {
 		return err
