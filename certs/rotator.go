@@ -92,7 +92,7 @@ func (r *Rotator) Start(ctx context.Context) error {
 		wait, err := r.step(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the error is that of a read that was ended
 		case err != nil && !failing:
 			log.FromContext(ctx).Error(err, "the serving certificate cannot be looked after; trying again", "secret", r.o.Secret)
 		case err == nil && failing:

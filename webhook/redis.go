@@ -41,10 +41,10 @@ func (w *redisWatch) run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err == nil && !(known && up):
+		case err == nil && (!known || !up):
 			log.Info("Redis answers")
 			w.up.Set(1)
-		case err != nil && !(known && !up):
+		case err != nil && (!known || up):
 			log.Error(err, "Redis does not answer: pods are admitted, recommendations keep their last values until it is back")
 			w.up.Set(0)
 		}

@@ -101,7 +101,7 @@ func benchWorld(b *testing.B) {
 func BenchmarkAdmission(b *testing.B) {
 	benchWorld(b)
 	pod := benchPod()
-	object, body := mustJSON(b, pod), review(b, "Pod", "default", pod)
+	object, body := mustJSON(b, pod), review(b, "default", pod)
 	h := admission.NewServer("pods", pods().Admit, admission.NewMetrics(prometheus.NewRegistry()), logr.Discard())
 	if r := call(b, h, body); !bytes.Contains(r.Patch, []byte("100m")) {
 		b.Fatalf("nothing is applied: %s", r.Patch)

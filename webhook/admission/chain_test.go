@@ -3,6 +3,7 @@ package admission_test
 import (
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -80,7 +81,7 @@ func injector(t *testing.T) {
 		pod := newPod("probe", map[string]string{"inject": "yes"})
 		got, err := world.clients.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil || len(got.Spec.Containers) != 2 {
-			return fmt.Errorf("not yet: %v", err)
+			return errors.Join(errNotYet, err)
 		}
 		return nil
 	})

@@ -16,8 +16,6 @@ import (
 	"plimsoll.dev/webhook/admission/admissiontest"
 )
 
-func quantity(s string) *resource.Quantity { q := resource.MustParse(s); return &q }
-
 func ptr[T any](v T) *T { return &v }
 
 // rules sets cpu and memory, request and limit.

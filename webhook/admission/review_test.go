@@ -36,13 +36,13 @@ func mustJSON(t interface{ Fatal(...any) }, v any) []byte {
 	return b
 }
 
-// review returns the AdmissionReview of an object's creation.
-func review(t testing.TB, kind, ns string, object any) []byte {
+// review returns the AdmissionReview of a pod's creation.
+func review(t testing.TB, ns string, object any) []byte {
 	t.Helper()
 	return mustJSON(t, admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
-			UID: "u", Kind: metav1.GroupVersionKind{Version: "v1", Kind: kind}, Namespace: ns,
+			UID: "u", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: ns,
 			Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: mustJSON(t, object)},
 		},
 	})
@@ -73,7 +73,7 @@ func podServer() *admission.Server {
 // admit returns what admission makes of a pod.
 func admit(t testing.TB, ns string, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	r := call(t, podServer(), review(t, "Pod", ns, pod))
+	r := call(t, podServer(), review(t, ns, pod))
 	if !r.Allowed {
 		t.Fatalf("refused: %s", r.Result.Message)
 	}
@@ -162,7 +162,7 @@ func TestPanicIsCaughtAndCounted(t *testing.T) {
 	s := admission.NewServer("pods", func(context.Context, admission.Request) (admission.Response, error) { panic("a bug") },
 		admission.NewMetrics(registry), logr.Discard())
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(review(t, "Pod", "default", newPod("p", nil)))))
+	s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(review(t, "default", newPod("p", nil)))))
 	if w.Code != http.StatusInternalServerError {
 		t.Errorf("status %d", w.Code)
 	}
@@ -196,7 +196,7 @@ func TestDeadlineLiesWithinTheCallersPatience(t *testing.T) {
 				return admission.Response{Outcome: admission.OutcomeValid}, nil
 			}, admission.NewMetrics(prometheus.NewRegistry()), logr.Discard())
 			w := httptest.NewRecorder()
-			s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/"+tc.query, bytes.NewReader(review(t, "Pod", "default", newPod("p", nil)))))
+			s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/"+tc.query, bytes.NewReader(review(t, "default", newPod("p", nil)))))
 			if left <= 0 || left > tc.most {
 				t.Errorf("%s are left, want at most %s", left, tc.most)
 			}

@@ -136,7 +136,7 @@ func serve(t testing.TB) {
 		pod := newPod("probe", map[string]string{v1alpha1.LabelMode: "never"})
 		_, err := world.clients.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil || !strings.Contains(err.Error(), "use one of") {
-			return fmt.Errorf("not yet: %v", err)
+			return errors.Join(errNotYet, err)
 		}
 		return nil
 	})

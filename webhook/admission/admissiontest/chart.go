@@ -6,8 +6,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -17,7 +20,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"plimsoll.dev/certs"
-	"plimsoll.dev/test/env/controlplane"
 )
 
 // Namespace is the release's namespace in rendered charts.
@@ -48,7 +50,7 @@ func Render(t testing.TB, release string, set ...string) Configurations {
 // Template renders one template of the chart.
 func Template(t testing.TB, release, template string, set ...string) []byte {
 	t.Helper()
-	root, err := controlplane.Root()
+	root, err := moduleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +68,20 @@ func Template(t testing.TB, release, template string, set ...string) []byte {
 		t.Fatalf("rendering the chart: %v\n%s", err, stderr.String())
 	}
 	return out
+}
+
+// moduleRoot finds the module that the test's folder belongs to.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "charts", "plimsoll", "Chart.yaml")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("charts/plimsoll is in no folder above the test's")
+		}
+	}
+	return "", fmt.Errorf("finding the module: %w", err)
 }
 
 // URL are the --set arguments for a webhook outside the cluster; an empty ca is
