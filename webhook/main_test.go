@@ -450,6 +450,7 @@ func TestChartGrantsWhatAReplicaDoes(t *testing.T) {
 		}
 		return nil
 	})
+	statusesWritten(t, "granted-webhook-0")
 	if strings.Contains(p.output(), "forbidden") {
 		t.Error("something was forbidden")
 	}
