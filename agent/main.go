@@ -35,8 +35,9 @@ func command() *cobra.Command {
 		Long: `Plimsoll's agent finds the containers of its node's enrolled pods, samples their
 cgroups, and writes what they use to Redis, pooled per workload.
 
-It needs read access to the host's cgroup file system and to the pods, policies and
-PlimsollConfig of the API server, nothing more. While Redis or the API server is
+It needs read access to the host's cgroup file system and to the pods, policies,
+PlimsollConfig and its own Node of the API server, and write access to its own
+AgentStatus, nothing more. While Redis or the API server is
 away it measures on with what it knows, and tells so in its log, at /readyz and in
 its metrics.`,
 		Example: `  agent --kubeconfig ~/.kube/config --node-name node-1 --redis redis://127.0.0.1:6379 --checkpoint ""`,

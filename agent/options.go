@@ -20,12 +20,14 @@ import (
 const (
 	envNode  = "NODE_NAME"
 	envRedis = "PLIMSOLL_REDIS_URL"
+	envSpace = "POD_NAMESPACE"
 )
 
 // options are what the command line says.
 type options struct {
 	kubeconfig string
 	node       string
+	namespace  string
 	redis      string
 	cgroupRoot string
 	checkpoint string
@@ -43,6 +45,7 @@ type options struct {
 func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; in a pod leave it empty to use the service account")
 	f.StringVar(&o.node, "node-name", os.Getenv(envNode), "name of the Node this agent runs on, whose pods it measures; in a pod set "+envNode+" from spec.nodeName")
+	f.StringVar(&o.namespace, "namespace", os.Getenv(envSpace), "Plimsoll's own namespace, where this agent keeps its AgentStatus; in a pod set "+envSpace+" from metadata.namespace. Empty: it keeps none")
 	f.StringVar(&o.redis, "redis", os.Getenv(envRedis), "Redis to write measurements to: redis://host:6379, rediss:// for TLS, several hosts for a cluster, "+
 		"?master=NAME for Sentinels; better given in "+envRedis+" if it holds a password")
 	f.StringVar(&o.cgroupRoot, "cgroup-root", "/sys/fs/cgroup", "where the host's cgroup file system is mounted; pods are found below it whatever the kubelet's cgroupRoot is")

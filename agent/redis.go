@@ -24,8 +24,9 @@ type watchedStore struct {
 	measurements
 	log *slog.Logger
 
-	mu  sync.Mutex
-	err error
+	mu      sync.Mutex
+	err     error
+	flushed time.Time // when the store last took everything
 
 	duration prometheus.Histogram
 	failures prometheus.Counter
@@ -107,6 +108,14 @@ func (s *watchedStore) note(err error) {
 	}
 	s.up.Set(1)
 	s.success.SetToCurrentTime()
+	s.flushed = time.Now()
+}
+
+// lastFlush returns when the store last took everything, zero for not yet.
+func (s *watchedStore) lastFlush() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flushed
 }
 
 // ready says why nothing can be written.

@@ -26,6 +26,7 @@ import (
 	"plimsoll.dev/agent/cgroup"
 	"plimsoll.dev/agent/collect"
 	"plimsoll.dev/agent/discovery"
+	"plimsoll.dev/agent/status"
 	"plimsoll.dev/pkg/api/v1alpha1"
 	"plimsoll.dev/pkg/version"
 )
@@ -80,6 +81,9 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		return err
 	}
 	registry.MustRegister(a.loop, spool{a.accumulator})
+	if a.reporter, err = newReporter(config, o, a, files.Mode()); err != nil {
+		return err
+	}
 
 	log.Info("starting", "version", version.Version, "node", o.node, "cgroups", files.Mode(), "root", files.Root())
 	err = a.run(ctx, listener, newHandler(registry, a.loop, a.health()))
@@ -96,6 +100,7 @@ type agent struct {
 	store       *watchedStore
 	loop        *collect.Loop
 	accumulator *collect.Accumulator
+	reporter    *status.Reporter // nil when no status is kept
 
 	synced atomic.Bool
 }
@@ -109,6 +114,9 @@ func (a *agent) run(ctx context.Context, listener net.Listener, handler http.Han
 	group.Go(func() error { return a.watch(running) })
 	group.Go(func() error { a.store.connect(running); return nil })
 	group.Go(func() error { a.measure(running); return nil })
+	if a.reporter != nil {
+		group.Go(func() error { a.reporter.Run(running); return nil })
+	}
 	return group.Wait()
 }
 
@@ -191,8 +199,8 @@ func (a *agent) health() health {
 			return nil
 		},
 		ready: map[string]func() error{
-			"redis": a.store.ready,
-			"api server": func() error {
+			readyRedis: a.store.ready,
+			readyAPI: func() error {
 				if !a.synced.Load() {
 					return errors.New("pods, policies and PlimsollConfig are not all known yet: check that the CRDs are installed and the agent may list them")
 				}
@@ -204,9 +212,9 @@ func (a *agent) health() health {
 
 // newCache watches the pods of one node, the policies and the configuration, and keeps of them what is read.
 func newCache(config *rest.Config, node string) (cache.Cache, error) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return nil, fmt.Errorf("registering kinds: %w", err)
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
 	}
 	c, err := cache.New(config, cache.Options{
 		Scheme: scheme, Mapper: newMapper(),
@@ -221,10 +229,20 @@ func newCache(config *rest.Config, node string) (cache.Cache, error) {
 	return c, nil
 }
 
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("registering kinds: %w", err)
+	}
+	return scheme, nil
+}
+
 // newMapper knows the few kinds that are read, so that the agent can start while the API server is away.
 func newMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion, v1alpha1.GroupVersion})
 	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	m.Add(v1alpha1.GroupVersion.WithKind("AgentStatus"), meta.RESTScopeNamespace)
 	m.Add(v1alpha1.GroupVersion.WithKind(v1alpha1.KindResourcePolicy), meta.RESTScopeNamespace)
 	m.Add(v1alpha1.GroupVersion.WithKind(v1alpha1.KindClusterResourcePolicy), meta.RESTScopeRoot)
 	m.Add(v1alpha1.GroupVersion.WithKind("PlimsollConfig"), meta.RESTScopeRoot)

@@ -15,6 +15,12 @@ import (
 	"plimsoll.dev/agent/collect"
 )
 
+// Names of the checks of readiness.
+const (
+	readyRedis = "redis"
+	readyAPI   = "api server"
+)
+
 // health answers for the parts of the agent: each check is nil or says what is wrong and what to do.
 type health struct {
 	alive func() error

@@ -36,6 +36,9 @@ type View struct {
 	MemoryLimit   float64 `json:"memoryLimitBytes,omitempty"`
 }
 
+// Measured reports whether the container is being sampled for its profile.
+func (v View) Measured() bool { return v.State == stateMeasured }
+
 // View returns what the loop believes about each container, sorted by cgroup.
 func (l *Loop) View() []View {
 	l.mu.Lock()
