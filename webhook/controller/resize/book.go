@@ -19,7 +19,8 @@ type book struct {
 	waiting  map[types.UID]time.Time
 	static   map[string]struct{} // nodes whose kubelet said it pins cores
 	parsed   map[types.UID]parsed
-	last     time.Time // when this process last sent a resize
+	last     time.Time       // when this process last sent a resize
+	queued   map[string]bool // profiles with candidates beyond their budget
 }
 
 // parsed is an annotation as it was last read: most stay the same for long.
@@ -47,7 +48,7 @@ func newBook() *book {
 	return &book{
 		reserved: map[types.UID]struct{}{}, pods: map[types.UID]sent{}, refused: map[types.UID]refusal{},
 		waiting: map[types.UID]time.Time{}, static: map[string]struct{}{},
-		parsed: map[types.UID]parsed{},
+		parsed: map[types.UID]parsed{}, queued: map[string]bool{},
 	}
 }
 
@@ -90,6 +91,24 @@ func (b *book) lastSent() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last
+}
+
+// queue notes whether a profile has more candidates than it may start now: the
+// next one has to start when one of them is done.
+func (b *book) queue(profile string, more bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if more {
+		b.queued[profile] = true
+	} else {
+		delete(b.queued, profile)
+	}
+}
+
+func (b *book) hasQueue(profile string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.queued[profile]
 }
 
 // untold returns what was sent and does not stand on the pods yet.

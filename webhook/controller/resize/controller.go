@@ -80,9 +80,9 @@ type Controller struct {
 	looks  atomic.Pointer[queue] // asks for looks at pods, once it runs
 }
 
-// wake asks for a cycle of a profile.
+// wake asks for a cycle of a profile that has candidates waiting.
 func (c *Controller) wake(profile string) {
-	if q := c.cycles.Load(); q != nil && profile != "" {
+	if q := c.cycles.Load(); q != nil && c.book.hasQueue(profile) {
 		(*q).Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: profile}})
 	}
 }

@@ -51,6 +51,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	wp := &v1alpha1.WorkloadProfile{}
 	if err := c.Client.Get(ctx, req.NamespacedName, wp); err != nil {
 		c.Metrics.forget(req.Name)
+		c.book.queue(req.Name, false)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if !wp.DeletionTimestamp.IsZero() || wp.Spec.Identity.PolicyRef == nil {
@@ -231,6 +232,7 @@ const maxFailures = 3
 // used up. What happens to one pod never keeps the others from their turn.
 func (cy *cycle) resize(ctx context.Context, chosen []candidate) error {
 	left, why := cy.budget()
+	cy.c.book.queue(cy.profile.Name, len(chosen) > left) // before anything is sent, so that no end is missed
 	for i, cand := range chosen {
 		if left <= 0 {
 			cy.counts[why] += len(chosen) - i

@@ -110,7 +110,9 @@ func (c *Controller) rebalance(ctx context.Context, rebalanced <-chan struct{}, 
 			}
 		}
 		for _, r := range c.everyProfile(ctx, nil) {
-			c.wake(r.Name)
+			if cycles := c.cycles.Load(); cycles != nil {
+				(*cycles).Add(r)
+			}
 		}
 		var pods corev1.PodList
 		if err := c.Client.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
