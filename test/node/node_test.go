@@ -21,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"plimsoll.dev/agent/cgroup"
+	"plimsoll.dev/agent/discovery"
 	"plimsoll.dev/test/node"
 )
 
@@ -93,6 +95,7 @@ func TestResizeInPlace(t *testing.T) {
 				t.Errorf("starting took %s, want at most %d minutes", took, patience)
 			}
 			pod := runDeployment(t, c)
+			assertAgentSees(t, c, pod)
 			resize(t, c, pod)
 			logs, err := c.Kubectl(t.Context(), "logs", pod.Name)
 			if err != nil || strings.TrimSpace(logs) != "" {
@@ -167,6 +170,54 @@ func runDeployment(t *testing.T, c *node.Cluster) *corev1.Pod {
 	}
 	assertCgroup(t, c, pod, 0.4, 128<<20)
 	return pod
+}
+
+// assertAgentSees finds the pod's container as the agent does, in the tree that
+// a real kubelet and a real runtime have made, and reads it.
+func assertAgentSees(t *testing.T, c *node.Cluster, pod *corev1.Pod) {
+	t.Helper()
+	files, err := cgroup.NewFS(node.CgroupRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := discovery.NewTree(files.Tree())
+	roots, err := tree.Roots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, ok := tree.Pod(roots, pod.UID, pod.Status.QOSClass)
+	if !ok {
+		t.Fatalf("no cgroup of the pod %s below %q", pod.UID, roots)
+	}
+	found, err := tree.Containers(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
+	want, err := c.ContainerPath(pod, "main")
+	if err != nil || found[id] != "/"+want {
+		t.Fatalf("the containers found are %q, %v; want %s at /%s", found, err, id, want)
+	}
+	limits, err := files.Limits(found[id])
+	if want := (cgroup.Limits{CPU: 0.4, Memory: 128 << 20}); err != nil || limits != want {
+		t.Errorf("limits %+v, %v; want %+v", limits, err, want)
+	}
+	reader, err := files.Open(found[id])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	var reading cgroup.Reading
+	err = node.Poll(t.Context(), time.Duration(patience)*10*time.Second, func() error {
+		err := reader.Read(time.Now(), make([]byte, cgroup.BufferSize), &reading)
+		if err == nil && (reading.CPU == 0 || reading.WorkingSet() < 20<<20 || reading.WorkingSet() > 64<<20) {
+			err = fmt.Errorf("the container used %s and holds %d bytes; want 20 MiB and what the program needs", reading.CPU, reading.WorkingSet())
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func amounts(cpu, memory string) corev1.ResourceList {
