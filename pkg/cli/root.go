@@ -28,7 +28,7 @@ func New() *cobra.Command {
 	root.PersistentFlags().StringVar(&cluster.kubeconfig, "kubeconfig", "", "kubeconfig file; default as kubectl's")
 	root.PersistentFlags().StringVar(&cluster.context, "context", "", "context of the kubeconfig; default the current one")
 	root.PersistentFlags().StringVarP(&cluster.namespace, "namespace", "n", "", "namespace; default the context's")
-	root.AddCommand(newExplain(cluster.connect), newBacktest())
+	root.AddCommand(newExplain(cluster.connect), newBacktest(), newDiagnose(cluster.connect))
 	return root
 }
 
