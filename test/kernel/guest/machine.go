@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Machine is a guest in the making: its disk's files are gathered in a folder
@@ -31,7 +32,8 @@ type Machine struct {
 // New makes a Machine whose first process is the program init, built from
 // this package's own. Close it.
 func New(init string) (*Machine, error) {
-	work, err := os.MkdirTemp("", "plimsoll-guest-")
+	// Not in /tmp, which may be a small tmpfs.
+	work, err := os.MkdirTemp("/var/tmp", "plimsoll-guest-")
 	if err != nil {
 		return nil, fmt.Errorf("making the guest's folder: %w", err)
 	}
@@ -129,7 +131,7 @@ func (m *Machine) Boot(ctx context.Context, k Kernel, console io.Writer, results
 	disk, returned := filepath.Join(m.work, "disk"), filepath.Join(m.work, "returned")
 	os.Remove(disk) // of the boot before, if any
 	size := fmt.Sprintf("%dM", m.DiskMiB)
-	if _, err := output(ctx, "", "mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-E", "root_owner=0:0", "-d", m.root, disk, size); err != nil {
+	if _, err := output(ctx, "", "/sbin/mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-E", "root_owner=0:0", "-d", m.root, disk, size); err != nil {
 		return nil, err
 	}
 	const qemu = "qemu-system-x86_64"
@@ -146,6 +148,7 @@ func (m *Machine) Boot(ctx context.Context, k Kernel, console io.Writer, results
 		"-drive", "file="+disk+",if=none,id=disk,format=raw,cache=unsafe", "-device", "nvme,drive=disk,serial=disk",
 		"-kernel", filepath.Join(k.dir, "boot", "vmlinuz-"+k.Release),
 		"-append", "console=ttyS0 quiet panic=-1 nokaslr mitigations=off root=/dev/nvme0n1 rw init=/init")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var complaint strings.Builder
 	cmd.Stdout, cmd.Stderr = console, &complaint
 	if err := cmd.Run(); err != nil {
