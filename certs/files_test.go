@@ -84,7 +84,7 @@ func TestFilesLoadAChangedCertificateWithoutARestart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- f.Start(ctx) }()
-	defer func() { cancel(); _ = <-done }()
+	defer func() { cancel(); <-done }()
 	serial := func() string {
 		c, err := f.GetCertificate(&tls.ClientHelloInfo{})
 		if err != nil {

@@ -120,7 +120,7 @@ func (in installation) replica(t *testing.T) *replica {
 	go func() { done <- r.Start(ctx) }()
 	stop := sync.OnceFunc(func() {
 		cancel()
-		_ = <-done
+		<-done
 		_ = srv.Close()
 	})
 	t.Cleanup(stop)

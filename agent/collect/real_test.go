@@ -26,11 +26,10 @@ func TestMain(m *testing.M) { cgrouptest.Main(m) }
 
 // realRig is a loop over the machine's own cgroups. Time is real; the test drives the ticks, ten a second.
 type realRig struct {
-	t         *testing.T
-	container *cgrouptest.Group
-	d         *discovery.Discovery
-	sink      *recorder
-	loop      *collect.Loop
+	t    *testing.T
+	d    *discovery.Discovery
+	sink *recorder
+	loop *collect.Loop
 }
 
 // newRealRig makes the cgroup of a pod, in which the test makes containers when it likes.

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	uid  = types.UID("0d7ee1f5-7b3a-4a9c-9e58-0f9a3c1c7a11")
-	uid_ = "0d7ee1f5_7b3a_4a9c_9e58_0f9a3c1c7a11"
+	uid        = types.UID("0d7ee1f5-7b3a-4a9c-9e58-0f9a3c1c7a11")
+	escapedUID = "0d7ee1f5_7b3a_4a9c_9e58_0f9a3c1c7a11"
 )
 
 var (
@@ -37,10 +37,10 @@ func TestPodPaths(t *testing.T) {
 		"cgroupfs burstable":            {"/kubepods", corev1.PodQOSBurstable, "/kubepods/burstable/pod" + string(uid)},
 		"cgroupfs best effort":          {"/kubepods", corev1.PodQOSBestEffort, "/kubepods/besteffort/pod" + string(uid)},
 		"cgroupfs with a cgroupRoot":    {"/node-a/kubepods", corev1.PodQOSBurstable, "/node-a/kubepods/burstable/pod" + string(uid)},
-		"systemd guaranteed":            {"/kubepods.slice", corev1.PodQOSGuaranteed, "/kubepods.slice/kubepods-pod" + uid_ + ".slice"},
-		"systemd burstable":             {"/kubepods.slice", corev1.PodQOSBurstable, "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uid_ + ".slice"},
-		"systemd best effort":           {"/kubepods.slice", corev1.PodQOSBestEffort, "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + uid_ + ".slice"},
-		"systemd with a cgroupRoot":     {"/node.slice/node-kubepods.slice", corev1.PodQOSBurstable, "/node.slice/node-kubepods.slice/node-kubepods-burstable.slice/node-kubepods-burstable-pod" + uid_ + ".slice"},
+		"systemd guaranteed":            {"/kubepods.slice", corev1.PodQOSGuaranteed, "/kubepods.slice/kubepods-pod" + escapedUID + ".slice"},
+		"systemd burstable":             {"/kubepods.slice", corev1.PodQOSBurstable, "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + escapedUID + ".slice"},
+		"systemd best effort":           {"/kubepods.slice", corev1.PodQOSBestEffort, "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + escapedUID + ".slice"},
+		"systemd with a cgroupRoot":     {"/node.slice/node-kubepods.slice", corev1.PodQOSBurstable, "/node.slice/node-kubepods.slice/node-kubepods-burstable.slice/node-kubepods-burstable-pod" + escapedUID + ".slice"},
 		"class not known to the server": {"/kubepods", "", "/kubepods/pod" + string(uid)},
 	}
 	for name, tc := range tests {
@@ -114,7 +114,7 @@ func (l layout) dir(qos corev1.PodQOSClass, id string) string {
 		stem += "-" + class
 		dir = path.Join(dir, stem+".slice")
 	}
-	return path.Join(dir, stem+"-pod"+uid_+".slice", leaf)
+	return path.Join(dir, stem+"-pod"+escapedUID+".slice", leaf)
 }
 
 var layouts = map[string]layout{

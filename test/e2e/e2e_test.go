@@ -3,6 +3,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -280,17 +281,17 @@ func TestBadInput(t *testing.T) {
 			}
 			defer p.Kill()
 			err = node.Poll(t.Context(), 30*time.Second, func() error {
-				ended := p.Check() != nil
-				if !c.ends && ended {
-					return node.Final(fmt.Errorf("it ended: %w", p.Check()))
+				end := p.Check()
+				if !c.ends && end != nil {
+					return node.Final(fmt.Errorf("it ended: %w", end))
 				}
 				for _, want := range c.says {
 					if !strings.Contains(p.Tail(), want) {
 						return fmt.Errorf("it does not say %q", want)
 					}
 				}
-				if c.ends && !ended {
-					return fmt.Errorf("it has not ended")
+				if c.ends && end == nil {
+					return errors.New("it has not ended")
 				}
 				return nil
 			})

@@ -60,8 +60,8 @@ func TestC02C03C04NamespacedPoliciesStayHome(t *testing.T) {
 	w := start(t)
 	elsewhere := w.newNamespace(nil)
 	w.cluster("fleet", 0, v1alpha1.Selector{})
-	w.namespaced(elsewhere, "loose", 0, v1alpha1.Selector{})
-	w.namespaced(elsewhere, "strong", 1000, v1alpha1.Selector{})
+	w.namespaced(elsewhere, "loose", 0)
+	w.namespaced(elsewhere, "strong", 1000)
 	here := w.newPod("here", shop(v1alpha1.ModeMeasure))
 	there := pod(elsewhere, "there", shop(v1alpha1.ModeMeasure))
 	w.create(there)
@@ -321,7 +321,7 @@ func TestSplitAndTrace(t *testing.T) {
 	}
 	w.profileWith(shared, 2, v1alpha1.ProfileLearning) // pooled across namespaces
 
-	own := w.namespaced(other, "own", 0, v1alpha1.Selector{})
+	own := w.namespaced(other, "own", 0)
 	split := w.stamped(there, "ResourcePolicy/"+other+"/own")
 	w.profileWith(shared, 1, v1alpha1.ProfileLearning)
 	w.profileWith(split, 1, v1alpha1.ProfileLearning)

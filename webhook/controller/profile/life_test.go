@@ -2,7 +2,6 @@ package profile_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +60,10 @@ func (w *world) gone(name string) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("still there (%v)", err)
+		if err == nil {
+			err = errors.New("still there")
+		}
+		return err
 	})
 }
 

@@ -51,7 +51,7 @@ func (r *namespaceReconciler) all(ctx context.Context) error {
 	for i := range list.Items {
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 	}
-	return r.queue.add(ctx, 0, requests...)
+	return r.queue.add(ctx, requests...)
 }
 
 var modeChanges = predicate.Funcs{

@@ -101,7 +101,7 @@ func requestsFor(pods []corev1.Pod) []reconcile.Request {
 
 // all has every enrolled pod resolved again.
 func (r *podReconciler) all(ctx context.Context) error {
-	return r.queue.add(ctx, 0, r.requests(ctx)...)
+	return r.queue.add(ctx, r.requests(ctx)...)
 }
 
 // inNamespace has the enrolled pods of a namespace resolved again.
@@ -110,7 +110,7 @@ func (r *podReconciler) inNamespace(ctx context.Context, namespace string) error
 	if err := r.client.List(ctx, &pods, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing pods of namespace %s: %w", namespace, err)
 	}
-	return r.queue.add(ctx, 0, requestsFor(pods.Items)...)
+	return r.queue.add(ctx, requestsFor(pods.Items)...)
 }
 
 func (r *podReconciler) podsOf(ctx context.Context, p client.Object) []reconcile.Request {

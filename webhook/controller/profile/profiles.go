@@ -131,7 +131,7 @@ func (r *profileReconciler) requests(ctx context.Context) []reconcile.Request {
 
 // all has every profile looked at again.
 func (r *profileReconciler) all(ctx context.Context) error {
-	return r.queue.add(ctx, 0, r.requests(ctx)...)
+	return r.queue.add(ctx, r.requests(ctx)...)
 }
 
 // Reconcile brings one profile in step with its pods.

@@ -41,7 +41,7 @@ func TestPurgeOfOneSibling(t *testing.T) {
 			defer s.Close()
 			w := startReplica(t, replica{purger: s})
 			other := w.newNamespace(nil)
-			w.namespaced(other, "own", 0, v1alpha1.Selector{})
+			w.namespaced(other, "own", 0)
 			here, there := w.newPod("here", shop(v1alpha1.ModeMeasure)), pod(other, "there", shop(v1alpha1.ModeMeasure))
 			w.create(there)
 			goes := w.profile(w.stamped(here, "nopolicy"))

@@ -2,7 +2,6 @@ package profile
 
 import (
 	"context"
-	"time"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -28,14 +27,14 @@ func (q *queue) source() source.Source {
 }
 
 // add waits until the controller runs.
-func (q *queue) add(ctx context.Context, after time.Duration, requests ...reconcile.Request) error {
+func (q *queue) add(ctx context.Context, requests ...reconcile.Request) error {
 	select {
 	case <-q.started:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	for _, r := range requests {
-		q.work.AddAfter(r, after)
+		q.work.Add(r)
 	}
 	return nil
 }

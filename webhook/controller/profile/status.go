@@ -76,7 +76,7 @@ func later() handler.EventHandler {
 	}
 }
 
-func (r *statusReconciler) all(ctx context.Context) error { return r.queue.add(ctx, 0, everything) }
+func (r *statusReconciler) all(ctx context.Context) error { return r.queue.add(ctx, everything) }
 
 // governed is what the controller says of one policy.
 type governed struct {

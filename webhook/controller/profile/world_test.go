@@ -223,11 +223,11 @@ func (w *world) cluster(name string, priority int32, s v1alpha1.Selector) *v1alp
 	return p
 }
 
-func (w *world) namespaced(namespace, name string, priority int32, s v1alpha1.Selector) *v1alpha1.ResourcePolicy {
+func (w *world) namespaced(namespace, name string, priority int32) *v1alpha1.ResourcePolicy {
 	w.t.Helper()
 	p := &v1alpha1.ResourcePolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       v1alpha1.ResourcePolicySpec{Priority: &priority, Selector: s},
+		Spec:       v1alpha1.ResourcePolicySpec{Priority: &priority},
 	}
 	w.create(p)
 	return p
