@@ -166,7 +166,7 @@ func (p *parts) resizes(ctx context.Context) error {
 }
 
 func (p *parts) statuses(ctx context.Context) error {
-	d := podstatus.Deps{Policies: p.policies, Namespace: p.options.namespace}
+	d := podstatus.Deps{Policies: p.policies, Namespace: p.options.namespace, Recorder: p.recorder}
 	if p.members != nil {
 		d.Replica, d.PodUID, d.Ring = p.members.Self(), types.UID(os.Getenv("POD_UID")), p.members
 	}

@@ -229,7 +229,7 @@ func TestColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"READY", "VERSION", "CGROUP", "CONTAINERS", "FLUSHED", "columns", "True", "v1", "v2"} {
+	for _, want := range []string{"READY", "REASON", "Working", "VERSION", "CGROUP", "CONTAINERS", "FLUSHED", "columns", "True", "v1", "v2"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%s is missing:\n%s", want, out)
 		}

@@ -149,6 +149,7 @@ type ProgramStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=ags,categories=plimsoll
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
 // +kubebuilder:printcolumn:name="Cgroup",type=string,JSONPath=`.status.cgroupMode`
 // +kubebuilder:printcolumn:name="Containers",type=integer,JSONPath=`.status.containers`

@@ -104,14 +104,15 @@ func (r *agentReconciler) expected(ctx context.Context) (int, error) {
 }
 
 func (r *agentReconciler) write(ctx context.Context, summary v1alpha1.AgentsSummary) error {
-	var c v1alpha1.PlimsollConfig
-	if err := r.client.Get(ctx, config.NamespacedName, &c); err != nil {
+	var cached v1alpha1.PlimsollConfig
+	if err := r.client.Get(ctx, config.NamespacedName, &cached); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if !news(c.Status.Agents, summary) {
+	if !news(cached.Status.Agents, summary) {
 		return nil
 	}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		var c v1alpha1.PlimsollConfig
 		if err := r.live.Get(ctx, config.NamespacedName, &c); err != nil {
 			return err
 		}

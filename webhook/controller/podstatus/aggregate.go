@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -162,7 +162,7 @@ func (a *aggregator) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	a.settle(req)
-	if err := a.write(ctx, req, ref); err != nil {
+	if err := a.write(ctx, req, p); err != nil {
 		return reconcile.Result{}, fmt.Errorf("writing what the replicas say about %s: %w", profile.FormatRef(ref), err)
 	}
 	return reconcile.Result{}, nil
@@ -192,11 +192,15 @@ func (a *aggregator) settle(req reconcile.Request) {
 
 // write rebuilds the aggregate from what there is now and applies it on top of
 // the version it was compared with.
-func (a *aggregator) write(ctx context.Context, req reconcile.Request, ref v1alpha1.PolicyReference) error {
+func (a *aggregator) write(ctx context.Context, req reconcile.Request, cached parent) error {
+	ref := refOf(req)
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		p, err := getParent(ctx, a.live, req)
 		if err != nil {
 			return client.IgnoreNotFound(err)
+		}
+		if p.GetUID() != cached.GetUID() || p.GetGeneration() != cached.GetGeneration() {
+			return nil // the reports about it as it is now are waited for when the cache has it
 		}
 		said, r, err := a.aggregate(ctx, p, ref)
 		if err != nil || r.later > 0 || same(p, said) {
@@ -205,11 +209,22 @@ func (a *aggregator) write(ctx context.Context, req reconcile.Request, ref v1alp
 		err = applyStatus(ctx, a.client, ref.Kind, p, fieldManager, &v1alpha1.ResourcePolicyStatus{
 			ByPod: said.ByPod, Conditions: a.ready(p, said),
 		})
-		if apierrors.IsNotFound(err) {
-			return nil // gone meanwhile
+		if err == nil {
+			a.tell(p, said)
 		}
-		return err
+		return client.IgnoreNotFound(err) // gone meanwhile
 	})
+}
+
+// tell records an event when the replicas begin or cease to be of one mind.
+func (a *aggregator) tell(p parent, said podstatus.Aggregate) {
+	old := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case said.Status == metav1.ConditionFalse && (old == nil || old.Reason != said.Reason):
+		a.Recorder.Eventf(p.Object, nil, corev1.EventTypeWarning, said.Reason, "Aggregate", "%s", said.Message)
+	case said.Status == metav1.ConditionTrue && old != nil && old.Status == metav1.ConditionFalse:
+		a.Recorder.Eventf(p.Object, nil, corev1.EventTypeNormal, said.Reason, "Aggregate", "%s", said.Message)
+	}
 }
 
 // ready returns the Ready condition, alone.

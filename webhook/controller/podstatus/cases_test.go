@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -105,7 +106,7 @@ func TestC82IdleHourAndNoFeedback(t *testing.T) {
 	}
 	// One look of each replica and controller at the edit, perhaps a second one
 	// while it compiles, and one of each aggregator at each report.
-	if n := reconciles() - looks; n > 8 {
+	if n := reconciles() - looks; n > 14 {
 		t.Errorf("an edit took %.0f reconciles", n)
 	}
 	t.Logf("RESULT replicas=2 edit_writes=%d edit_reconciles=%.0f idle_hour_writes=0", writes()-before, reconciles()-looks)
@@ -126,6 +127,12 @@ func TestTwoOpinions(t *testing.T) {
 	if want := "1/2 replicas unhealthy: a: " + byPod[0].Message; ready.Message != want {
 		t.Errorf("it says %q, want %q", ready.Message, want)
 	}
+	w.eventually("one event", func() error {
+		if got := w.events.all(); len(got) != 1 || got[0] != "Warning NotCompiled torn: "+ready.Message {
+			return fmt.Errorf("events %q", got)
+		}
+		return nil
+	})
 }
 
 // A report that someone deletes comes back; one about a policy that went while
@@ -146,15 +153,50 @@ func TestReportsAreRepaired(t *testing.T) {
 	})
 	a.stop()
 	w.must(w.c.Delete(t.Context(), gone))
-	again := &replica{world: w}
 	w.must(w.c.Delete(t.Context(), a.pod, client.GracePeriodSeconds(0)))
-	again = w.startReplica("a") // a new pod of the old name
+	again := w.startReplica("a") // a new pod of the old name
 	w.leave("a")
 	w.join("a")
 	w.eventually("the report about what is gone to go, and the other to change hands", func() error {
 		s, ok := w.reports()["a/repaired"]
 		if _, stays := w.reports()["a/gone"]; stays || !ok || s.Status.State == "" || s.OwnerReferences[0].UID != again.pod.UID {
 			return fmt.Errorf("%+v", w.reports())
+		}
+		return nil
+	})
+}
+
+// A policy of a namespace, and one whose name is too long for its report's to be
+// read back: a report that goes is noticed all the same.
+func TestNamespacedAndLongestNames(t *testing.T) {
+	w := newWorld(t)
+	w.startReplica("a")
+	local := &v1alpha1.ResourcePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "local"}}
+	w.must(w.c.Create(t.Context(), local))
+	w.eventually("the status of the ResourcePolicy", func() error {
+		w.must(w.c.Get(t.Context(), client.ObjectKeyFromObject(local), local))
+		if s := local.Status; len(s.ByPod) != 1 || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady) {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	long := w.policy(strings.Repeat("n", 253))
+	w.says(long, names.ReasonCompiled, "", "a")
+	report := w.reports()["a/"+long.Name]
+	if _, _, err := names.Unpack(report.Name); !errors.Is(err, names.ErrHashed) {
+		t.Errorf("%s unpacks: %v", report.Name, err)
+	}
+	w.must(w.c.Delete(t.Context(), &report))
+	w.eventually("the report to come back", func() error {
+		if s, ok := w.reports()["a/"+long.Name]; !ok || s.UID == report.UID || s.Status.State == "" {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	w.must(w.c.Delete(t.Context(), long))
+	w.eventually("the report to be withdrawn", func() error {
+		if _, ok := w.reports()["a/"+long.Name]; ok {
+			return errors.New("still there")
 		}
 		return nil
 	})

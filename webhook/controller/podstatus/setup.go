@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,6 +53,8 @@ type Deps struct {
 	PodUID  types.UID
 	// Ring shares the policies among the replicas; nil when this process is alone.
 	Ring Ring
+	// Recorder records when replicas begin and cease to be of one mind about a policy.
+	Recorder events.EventRecorder
 	// GatherPods is how long changes of pods are gathered before they are counted
 	// again, zero for a minute.
 	GatherPods time.Duration

@@ -52,6 +52,26 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
+// events keeps the events that are given.
+type events struct {
+	mu   sync.Mutex
+	list []string
+}
+
+// Eventf implements events.EventRecorder.
+func (e *events) Eventf(about, _ runtime.Object, kind, reason, _, note string, args ...any) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	name := about.(client.Object).GetName()
+	e.list = append(e.list, fmt.Sprintf("%s %s %s: %s", kind, reason, name, fmt.Sprintf(note, args...)))
+}
+
+func (e *events) all() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.list)
+}
+
 // world is an installation in a namespace of its own.
 type world struct {
 	t         testing.TB
@@ -61,6 +81,7 @@ type world struct {
 	mu      sync.Mutex
 	members []string
 	subs    []chan struct{}
+	events  events
 	ahead   time.Duration // of the clock
 }
 
@@ -76,6 +97,7 @@ func newWorld(t testing.TB) *world {
 	w.namespace = ns.Name
 	t.Cleanup(func() {
 		ctx := context.Background()
+		w.must(c.DeleteAllOf(ctx, &v1alpha1.ResourcePolicy{}, client.InNamespace(w.namespace)))
 		w.must(c.DeleteAllOf(ctx, &v1alpha1.ClusterResourcePolicy{}))
 		w.must(c.DeleteAllOf(ctx, &v1alpha1.PlimsollConfig{}))
 	})
@@ -162,7 +184,7 @@ type replica struct {
 func (w *world) startReplica(name string, broken ...string) *replica {
 	w.t.Helper()
 	r := &replica{world: w}
-	d := podstatus.Deps{Policies: &policy.Holder{}, Namespace: w.namespace, GatherPods: time.Second, GatherAgents: 100 * time.Millisecond, Now: w.now}
+	d := podstatus.Deps{Policies: &policy.Holder{}, Namespace: w.namespace, GatherPods: time.Second, GatherAgents: 100 * time.Millisecond, Recorder: &w.events, Now: w.now}
 	if name != "" {
 		r.pod = build.Pod(w.namespace, name).Container(build.Container("webhook")).Obj()
 		w.must(w.c.Create(w.t.Context(), r.pod))
