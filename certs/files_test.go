@@ -84,7 +84,12 @@ func TestFilesLoadAChangedCertificateWithoutARestart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- f.Start(ctx) }()
-	defer func() { cancel(); <-done }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
 	serial := func() string {
 		c, err := f.GetCertificate(&tls.ClientHelloInfo{})
 		if err != nil {

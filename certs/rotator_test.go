@@ -120,7 +120,9 @@ func (in installation) replica(t *testing.T) *replica {
 	go func() { done <- r.Start(ctx) }()
 	stop := sync.OnceFunc(func() {
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 		_ = srv.Close()
 	})
 	t.Cleanup(stop)
