@@ -56,7 +56,8 @@ type Deps struct {
 	// Recorder records when replicas begin and cease to be of one mind about a policy.
 	Recorder events.EventRecorder
 	// GatherPods is how long changes of pods are gathered before they are counted
-	// again, zero for a minute.
+	// again, zero for five minutes: in a busy cluster every count of every replica
+	// is a write.
 	GatherPods time.Duration
 	// GatherAgents is how long agents' reports are gathered, zero for ten seconds.
 	GatherAgents time.Duration
@@ -90,7 +91,7 @@ func SetupWithManager(ctx context.Context, mgr ctrl.Manager, d Deps) error {
 		d.Now = time.Now
 	}
 	if d.GatherPods == 0 {
-		d.GatherPods = time.Minute
+		d.GatherPods = 5 * time.Minute
 	}
 	if d.GatherAgents == 0 {
 		d.GatherAgents = 10 * time.Second
