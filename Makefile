@@ -41,6 +41,16 @@ test: deps controlplane ## Run all tests but those of a whole cluster.
 e2e: deps controlplane ## Run the demo's cluster under assertions (needs root).
 	$(TOOL) gotestsum --format standard-verbose -- $(GOFLAGS_BUILD) -count 1 -timeout 30m ./test/e2e/...
 
+.PHONY: test-kernel
+test-kernel: ## Run the tests of real cgroups on Debian's 6.1 and 6.12 with cgroup v2, in a guest (needs root).
+	@bash test/node/setup.sh qemu-system-x86 xz-utils
+	$(GO) run $(GOFLAGS_BUILD) ./test/kernel ./agent/...
+
+.PHONY: test-kernel-cluster
+test-kernel-cluster: deps controlplane ## Run the whole one-node cluster on cgroup v2, in a guest (needs root).
+	@bash test/node/setup.sh qemu-system-x86 xz-utils
+	$(GO) run $(GOFLAGS_BUILD) ./test/kernel -cluster
+
 .PHONY: bench
 bench: deps controlplane ## Print the RESULT lines of every benchmark.
 	@$(GO) test $(GOFLAGS_BUILD) -run '^$$' -bench . -benchmem $(PACKAGES) | grep -E '^(RESULT|Benchmark|FAIL|panic)'

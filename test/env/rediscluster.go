@@ -105,6 +105,8 @@ func (c *RedisCluster) join() error {
 			if err != nil {
 				return fmt.Errorf("making %s a replica of %s: %w", r.Addr(), c.Primaries[i].Addr(), err)
 			}
+			// One that is promoted before its first copy would come up empty.
+			r.waitFor("the first copy from "+c.Primaries[i].Addr(), "master_link_status:up", "INFO", "replication")
 		}
 	}
 	return nil

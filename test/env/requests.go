@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -61,10 +62,36 @@ func (r Requests) Writes(resource string) int {
 	return n
 }
 
+// settled is how long the count of writes holds still before it is believed.
+const settled = 50 * time.Millisecond
+
 // Requests reads how many requests the API server has answered, from whoever
 // they came (apiserver_request_total). A request is counted just after its
-// answer is sent.
+// answer is sent, so the writes of others are waited for, for a second at most.
 func (a *API) Requests() Requests {
+	a.t.Helper()
+	r := a.readRequests()
+	for range time.Second / settled {
+		time.Sleep(settled)
+		again := a.readRequests()
+		if again.writes() == r.writes() {
+			return again
+		}
+		r = again
+	}
+	return r
+}
+
+func (r Requests) writes() (n int) {
+	for k, count := range r {
+		if k.Write() {
+			n += count
+		}
+	}
+	return n
+}
+
+func (a *API) readRequests() Requests {
 	a.t.Helper()
 	cs, err := a.client()
 	if err != nil {
