@@ -3,6 +3,7 @@ package discovery_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -117,6 +118,34 @@ func TestC25KindsOfContainers(t *testing.T) {
 		if c.Pod.PolicyRef != "ClusterResourcePolicy/all" || c.Pod.Name != "web-1" || !c.StartedAt.Equal(start.Add(-time.Hour)) {
 			t.Errorf("container %+v of pod %+v", c, c.Pod)
 		}
+	}
+}
+
+// C13: an init container of one pod has the name of another's app container; only the former is excluded.
+func TestC13SameNameInAnotherPod(t *testing.T) {
+	n := newNode(t)
+	app := newPod()
+	app.Status.ContainerStatuses = []corev1.ContainerStatus{running("app", id1)}
+	other := newPod()
+	other.UID, other.Name = "5f1d6a0e-2c1b-4d38-8f4e-9a7b6c5d4e3f", "web-2"
+	other.Spec.InitContainers = []corev1.Container{{Name: "app"}}
+	other.Spec.Containers = []corev1.Container{{Name: "main"}}
+	other.Status.InitContainerStatuses = []corev1.ContainerStatus{running("app", id2)}
+	other.Status.ContainerStatuses = []corev1.ContainerStatus{running("main", id3)}
+	n.make(id1)
+	for _, id := range []string{id2, id3} {
+		dir := strings.ReplaceAll(n.cgroup(id), string(uid), string(other.UID))
+		makeDir(t, filepath.Join(n.dir, dir))
+	}
+	n.d.SetPod(other)
+	n.d.SetPod(app)
+	got := map[string]string{}
+	all, _ := n.d.Scan(n.now)
+	for _, c := range all {
+		got[c.ID] = c.Pod.Name + "/" + c.Name
+	}
+	if diff := cmp.Diff(map[string]string{id1: "web-1/app", id3: "web-2/main"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

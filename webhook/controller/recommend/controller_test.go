@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -127,6 +128,27 @@ func TestC12ARenamedContainerLeavesReadiness(t *testing.T) {
 	b.options.Pods = podList{pod("a", "new")}
 	b.reconcile()
 	b.want("Sufficient", b.condition(v1alpha1.ConditionSufficient), "True EnoughHistory")
+}
+
+// An init container of one pod has the name of another's app container: the app is recommended for all the same.
+func TestC13AnInitContainerOfTheSameNameExcludesNothing(t *testing.T) {
+	b := newBench(t, redis)
+	b.measure("worker", 24, 0.2, 300*mi)
+	b.measure("app", 24, 0.2, 300*mi)
+	other := pod("b", "app")
+	other.Spec.InitContainers = []corev1.Container{{Name: "worker", Image: "x"}}
+	b.options.Pods = podList{pod("a", "worker"), other}
+	b.reconcile()
+	b.want("Sufficient", b.condition(v1alpha1.ConditionSufficient), "True EnoughHistory")
+	var got []string
+	for _, c := range b.get().Status.Containers {
+		if len(c.Recommendations) > 0 {
+			got = append(got, c.Name)
+		}
+	}
+	if diff := cmp.Diff([]string{"app", "worker"}, got); diff != "" {
+		t.Errorf("recommended for (-want +got):\n%s", diff)
+	}
 }
 
 func TestNamesNoContainerCanHaveAreLeftOut(t *testing.T) {
