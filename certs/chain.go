@@ -40,7 +40,7 @@ type chain struct {
 	previous []byte // PEM of the authority that signed before
 	leaf     Pair
 	leafCert tls.Certificate
-	// since is when next was seen in every webhook configuration, or when
+	// since is from when on next was in every webhook configuration, or when
 	// active was promoted; zero while publishing is not confirmed.
 	since  time.Time
 	rotate bool

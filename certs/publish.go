@@ -19,6 +19,18 @@ type configuration struct {
 	clients []admissionregistrationv1.WebhookClientConfig
 }
 
+// hold reports whether every webhook of every configuration holds the bundle.
+func hold(all []configuration, bundle []byte) bool {
+	for _, c := range all {
+		for _, cc := range c.clients {
+			if !bytes.Equal(cc.CABundle, bundle) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // configurations reads those webhook configurations that exist.
 func (r *Rotator) configurations(ctx context.Context) ([]configuration, error) {
 	var all []configuration

@@ -29,7 +29,9 @@ type Options struct {
 	// Defaults 8760h and 2160h.
 	AuthorityValidity, LeafValidity time.Duration
 	// Propagation is how long API servers get to learn of a new authority
-	// before anything is signed with it. Default 10m.
+	// before anything is signed with it. It has to outlast the longest call,
+	// which ends with the trust it began with: 30s, the most that API servers
+	// let a webhook take. Default 10m.
 	Propagation time.Duration
 	// Overlap is how long the authority before stays trusted, for replicas to
 	// change over. One that could not read the Secret for half of it is not
@@ -128,6 +130,13 @@ func (r *Rotator) step(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	r.serve(c)
+	next := *c // handshakes read what is served; a step not yet stored is not
+	if !c.since.IsZero() && c.next != nil && !hold(configurations, c.bundle()) {
+		// Somebody reset a configuration. It is mended after this is stored, so
+		// that no replica counts the time before.
+		next.since = time.Time{}
+		return retry, r.writeUnlessChanged(ctx, secret, &next, stepAnnounced)
+	}
 	for _, conf := range configurations {
 		if err := r.publish(ctx, conf, c.bundle()); apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return retry, nil
@@ -135,14 +144,11 @@ func (r *Rotator) step(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	step, wait, err := c.advance(r.o, r.o.Now())
+	step, wait, err := next.advance(r.o, r.o.Now())
 	if err != nil || step == "" {
 		return wait, err
 	}
-	if err := r.write(ctx, secret, c, step); err != nil && !apierrors.IsConflict(err) {
-		return 0, err
-	}
-	return retry, nil
+	return retry, r.writeUnlessChanged(ctx, secret, &next, step)
 }
 
 // retry is the pause before reading again what another replica has changed.
@@ -195,6 +201,14 @@ func (r *Rotator) write(ctx context.Context, secret *corev1.Secret, c *chain, st
 	}
 	r.metrics.steps.WithLabelValues(step).Inc()
 	log.FromContext(ctx).Info("certificates went a step further", "step", step, "secret", r.o.Secret)
+	return nil
+}
+
+// writeUnlessChanged leaves the Secret as it is if another replica was faster.
+func (r *Rotator) writeUnlessChanged(ctx context.Context, secret *corev1.Secret, c *chain, step string) error {
+	if err := r.write(ctx, secret, c, step); err != nil && !apierrors.IsConflict(err) {
+		return err
+	}
 	return nil
 }
 

@@ -7,13 +7,9 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,9 +64,11 @@ func install(t *testing.T, addr string) installation {
 		Secret:        types.NamespacedName{Namespace: ns.Name, Name: "webhook-certs"},
 		Configuration: ns.Name,
 		Hosts:         []string{"127.0.0.1"},
-		Propagation:   1500 * time.Millisecond,
-		Overlap:       1500 * time.Millisecond,
-		Poll:          100 * time.Millisecond,
+		// Well beyond the longest call and the longest pause of a replica that
+		// a busy machine causes, as the defaults are by far.
+		Propagation: 2 * time.Second,
+		Overlap:     2 * time.Second,
+		Poll:        100 * time.Millisecond,
 	}}
 	c := &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: ns.Name},
@@ -104,12 +102,25 @@ type replica struct {
 
 func (in installation) replica(t *testing.T) *replica {
 	t.Helper()
+	return in.replicaWith(t, newClient(t))
+}
+
+func newClient(t *testing.T) client.Client {
+	t.Helper()
 	c, err := client.New(api.Config, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+func (in installation) replicaWith(t *testing.T, c client.Client) *replica {
+	t.Helper()
 	r := certs.NewRotator(c, in.o, certs.NewMetrics(prometheus.NewRegistry()))
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: r.GetCertificate, NextProtos: []string{"h2", "http/1.1"}})
+	// HTTP/1.1, as API servers speak to Services. Over HTTP/2 a call that meets
+	// the end of its connection is tried again after pauses of 1 s, 2 s and so
+	// on, still with the trust it began with.
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: r.GetCertificate, NextProtos: []string{"http/1.1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,44 +157,6 @@ func allow(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(in)
 }
 
-// balance spreads connections over replicas, as a Service does.
-func balance(t *testing.T) (addr string, use func(...string)) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	var backends atomic.Pointer[[]string]
-	backends.Store(&[]string{})
-	go func() {
-		for n := 0; ; n++ {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			to := *backends.Load()
-			if len(to) == 0 {
-				_ = c.Close()
-				continue
-			}
-			go pipe(c, to[n%len(to)])
-		}
-	}()
-	return l.Addr().String(), func(b ...string) { backends.Store(&b) }
-}
-
-func pipe(c net.Conn, to string) {
-	defer c.Close()
-	b, err := net.Dial("tcp", to)
-	if err != nil {
-		return
-	}
-	defer b.Close()
-	go func() { _, _ = io.Copy(b, c); _ = b.(*net.TCPConn).CloseWrite() }()
-	_, _ = io.Copy(c, b)
-}
-
 func (in installation) secret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	s, err := clients.CoreV1().Secrets(in.o.Secret.Namespace).Get(t.Context(), in.o.Secret.Name, metav1.GetOptions{})
@@ -212,80 +185,6 @@ func (in installation) call(ctx context.Context) error {
 func (in installation) working(t *testing.T) {
 	t.Helper()
 	wait(t, "a trusted call", func() error { return in.call(t.Context()) })
-}
-
-// rotate forces a rotation and waits until it is over.
-func (in installation) rotate(t *testing.T) {
-	t.Helper()
-	old := in.secret(t).Data["active-ca.crt"]
-	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"now"}}}`, certs.AnnotationRotate)
-	if _, err := clients.CoreV1().Secrets(in.o.Secret.Namespace).Patch(t.Context(), in.o.Secret.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	wait(t, "the rotation", func() error {
-		s := in.secret(t)
-		switch _, asked := s.Annotations[certs.AnnotationRotate]; {
-		case asked, bytes.Equal(s.Data["active-ca.crt"], old):
-			return errors.New("not promoted")
-		case len(s.Data["previous-ca.crt"]) > 0, !bytes.Equal(in.bundle(t), s.Data["ca.crt"]):
-			return errors.New("not retired")
-		}
-		return nil
-	})
-	if strings.Count(string(in.bundle(t)), "BEGIN CERTIFICATE") != 1 || bytes.Contains(in.bundle(t), old) {
-		t.Error("the old authority is still trusted")
-	}
-}
-
-// C54: certificate and authority rotate 20 times under load over two replicas,
-// one of which is replaced midway, without a failed call.
-func TestC54RotationUnderLoadFailsNoCall(t *testing.T) {
-	addr, use := balance(t)
-	in := install(t, addr)
-	a, b := in.replica(t), in.replica(t)
-	ready(t, a, b)
-	use(a.addr, b.addr)
-	in.working(t)
-
-	ctx, cancel := context.WithCancel(t.Context())
-	var calls, failed atomic.Int64
-	var firstFailure atomic.Pointer[error]
-	var load sync.WaitGroup
-	tick := time.NewTicker(5 * time.Millisecond) // 200 a second
-	defer tick.Stop()
-	for range 16 {
-		load.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-tick.C:
-				}
-				if err := in.call(ctx); err != nil && ctx.Err() == nil {
-					failed.Add(1)
-					firstFailure.CompareAndSwap(nil, &err)
-				}
-				calls.Add(1)
-			}
-		})
-	}
-	start := time.Now()
-	for n := range 20 {
-		in.rotate(t)
-		if n == 10 {
-			c := in.replica(t)
-			ready(t, c)
-			use(c.addr, b.addr)
-			a.drain()
-		}
-	}
-	took := time.Since(start)
-	cancel()
-	load.Wait()
-	if n := failed.Load(); n > 0 {
-		t.Errorf("%d of %d calls failed, the first with: %v", n, calls.Load(), *firstFailure.Load())
-	}
-	t.Logf("20 rotations, %d calls, %.0f a second", calls.Load(), float64(calls.Load())/took.Seconds())
 }
 
 func ready(t *testing.T, replicas ...*replica) {
@@ -321,11 +220,11 @@ func TestReplicasShareOneAuthority(t *testing.T) {
 // A Secret that is deleted or damaged is written anew from what is served, and
 // a configuration that is reset gets its authority back.
 func TestDamageIsRepaired(t *testing.T) {
-	addr, use := balance(t)
-	in := install(t, addr)
+	service := balance(t)
+	in := install(t, service.addr)
 	r := in.replica(t)
 	ready(t, r)
-	use(r.addr)
+	service.use(r.addr)
 	in.working(t)
 	want := in.secret(t).Data["tls.crt"]
 	repaired := func(what string) {
@@ -372,13 +271,13 @@ func (in installation) trusted(t *testing.T) func() error {
 
 // A certificate that comes of age is renewed by itself, and so is its authority.
 func TestRenewalFallsDueByItself(t *testing.T) {
-	addr, use := balance(t)
-	in := install(t, addr)
+	service := balance(t)
+	in := install(t, service.addr)
 	// Backdated by five minutes, two thirds of these validities lie seconds ahead.
 	in.o.AuthorityValidity, in.o.LeafValidity = 155*time.Second, 152*time.Second
 	r := in.replica(t)
 	ready(t, r)
-	use(r.addr)
+	service.use(r.addr)
 	in.working(t)
 	first := in.secret(t)
 	wait(t, "a new authority", func() error {
