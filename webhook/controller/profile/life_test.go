@@ -67,6 +67,20 @@ func (w *world) gone(name string) {
 	})
 }
 
+// A status that a user empties is written again, without waiting for a pod.
+func TestEmptiedStatusIsWrittenAgain(t *testing.T) {
+	w := start(t)
+	name := w.stamped(w.newPod("a", shop(v1alpha1.ModeMeasure)), "nopolicy")
+	wp := w.profileWith(name, 1, v1alpha1.ProfileLearning)
+	emptied := wp.DeepCopy()
+	emptied.Status = v1alpha1.WorkloadProfileStatus{}
+	w.must(w.c.Status().Update(t.Context(), emptied))
+	again := w.profileWith(name, 1, v1alpha1.ProfileLearning)
+	if diff := cmp.Diff(wp.Status, again.Status); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestOrphanTTLIsRead(t *testing.T) {
 	w := start(t)
 	p := w.newPod("a", shop(v1alpha1.ModeMeasure))

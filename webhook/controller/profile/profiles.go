@@ -74,8 +74,9 @@ func profileEvents() handler.EventHandler {
 	}
 }
 
-// profileChanged reports what this controller acts on, and a state that does not
-// follow from the status: another writer saw an older one.
+// profileChanged reports what this controller acts on, a state that does not
+// follow from the status, which another writer saw an older one of, and a change
+// of this controller's part of the status, which a user may have emptied.
 func profileChanged(e event.UpdateEvent) bool {
 	a, aok := e.ObjectOld.(*v1alpha1.WorkloadProfile)
 	b, bok := e.ObjectNew.(*v1alpha1.WorkloadProfile)
@@ -83,7 +84,16 @@ func profileChanged(e event.UpdateEvent) bool {
 		return false
 	}
 	return a.Generation != b.Generation || a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
-		len(a.Finalizers) != len(b.Finalizers) || b.Status.State != "" && profile.State(b.Status) != b.Status.State
+		len(a.Finalizers) != len(b.Finalizers) || b.Status.State != "" && profile.State(b.Status) != b.Status.State ||
+		!equality.Semantic.DeepEqual(ownPart(a.Status), ownPart(b.Status))
+}
+
+// ownPart is what nobody but this controller writes of a status.
+func ownPart(s v1alpha1.WorkloadProfileStatus) v1alpha1.WorkloadProfileStatus {
+	return v1alpha1.WorkloadProfileStatus{
+		PolicyRef: s.PolicyRef, TupleLabels: s.TupleLabels, MeasurementHash: s.MeasurementHash,
+		SelectorLabels: s.SelectorLabels, ActivePods: s.ActivePods, OrphanedAt: s.OrphanedAt,
+	}
 }
 
 // podCounts enqueues the profiles whose number of live pods a pod's change can change.
