@@ -24,6 +24,11 @@ var ErrTorn = errors.New("checkpoint file is torn")
 // a varint length), hour (varint) and epoch (8 bytes); then a CRC-32C of all that.
 const checkpointMagic = "plimsoll-checkpoint-1\n"
 
+// maxCheckpoint is above what an agent writes, DefaultMaxBytes of values, their names and what is open, and fits into its memory.
+const maxCheckpoint = 2 * DefaultMaxBytes
+
+var errHuge = fmt.Errorf("it is larger than the %d MiB an agent writes at most", maxCheckpoint>>20)
+
 // lockPoll is how often a second agent looks whether the first has gone.
 const lockPoll = 200 * time.Millisecond
 
@@ -70,14 +75,17 @@ func (c *Checkpoint) Close() error { return c.lock.Close() }
 // Load returns what the file holds, nothing if there is none. A file that is torn is set aside and named in an error
 // that is ErrTorn; the agent can go on without it.
 func (c *Checkpoint) Load() ([]store.Write, error) {
-	b, err := os.ReadFile(c.path)
+	b, err := readBounded(c.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errHuge) {
 		return nil, fmt.Errorf("reading the checkpoint: %w", err)
 	}
-	writes, err := decodeCheckpoint(b)
+	var writes []store.Write
+	if err == nil {
+		writes, err = decodeCheckpoint(b)
+	}
 	if err == nil {
 		return writes, nil
 	}
@@ -86,6 +94,19 @@ func (c *Checkpoint) Load() ([]store.Write, error) {
 		return nil, fmt.Errorf("%s: %w: %w; setting it aside: %w", c.path, ErrTorn, err, renameErr)
 	}
 	return nil, fmt.Errorf("%s, now %s: %w: %w", c.path, aside, ErrTorn, err)
+}
+
+// readBounded reads a file unless it is larger than any checkpoint: an agent that
+// read it all would be killed for its memory at every start.
+func readBounded(path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if st.Size() > maxCheckpoint {
+		return nil, errHuge
+	}
+	return os.ReadFile(path)
 }
 
 // Save replaces the file, so that after a crash at any moment it is the old or the new one, whole. If that fails, the old

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,32 @@ func TestTornCheckpointIsDetectedAndNamed(t *testing.T) {
 				t.Errorf("the torn file was not kept aside: %v", err)
 			}
 		})
+	}
+}
+
+// A file of a damaged disk can be of any size; it is not read into memory.
+func TestHugeCheckpointIsNotRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c")
+	c := openCheckpoint(t, path)
+	if err := c.Save(checkpointed); err != nil {
+		t.Fatal(err)
+	}
+	const size = 512 << 20 // sparse
+	if err := os.Truncate(path, size); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	w, err := c.Load()
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, collect.ErrTorn) || !strings.Contains(err.Error(), path) || len(w) != 0 {
+		t.Fatalf("%d writes, error %v", len(w), err)
+	}
+	if read := after.TotalAlloc - before.TotalAlloc; read > size/4 {
+		t.Errorf("%d MiB were allocated", read>>20)
+	}
+	if st, err := os.Stat(path + ".torn"); err != nil || st.Size() != size {
+		t.Errorf("it was not set aside: %v", err)
 	}
 }
 
