@@ -1,8 +1,6 @@
 package resize
 
 import (
-	"math"
-
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -34,7 +32,7 @@ func (p *pair) limitRange(item corev1.LimitRangeItem) {
 		p.lim.cap(n, ReasonLimitRange)
 	}
 	if q, ok := item.MaxLimitRequestRatio[p.res]; ok {
-		if r := q.AsApproximateFloat64(); r > 0 && (p.ratio == 0 || r < p.ratio) {
+		if r := q.MilliValue(); r > 0 && (p.ratio == 0 || r < p.ratio) {
 			p.ratio = r
 		}
 	}
@@ -88,6 +86,9 @@ func (p *pair) settle() {
 	if p.req.target != unset && p.req.now == unset && p.lim.changed() {
 		// The API server would copy the limit to the request.
 		p.lim.keep(p.req.reason, "the request is not set")
+	}
+	if p.req.now == unset && p.lim.now > max(p.lim.was, p.req.hi) {
+		p.lim.keep(p.req.capReason, "the request it makes would be too much")
 	}
 	p.order()
 	p.limitRatio()
@@ -147,7 +148,7 @@ func (p *pair) ratioHolds() bool {
 	if p.ratio == 0 || !p.req.changed() && !p.lim.changed() || p.lim.now == unset || p.request(false) <= 0 {
 		return true
 	}
-	return float64(p.lim.now) <= p.ratio*float64(p.request(false))
+	return withinRatio(p.lim.now, p.request(false), p.ratio)
 }
 
 // limitRatio raises a request that lies too far below its limit: lowering the
@@ -156,12 +157,12 @@ func (p *pair) limitRatio() {
 	if p.ratioHolds() {
 		return
 	}
-	need := int64(math.Ceil(float64(p.lim.now) / p.ratio))
+	need := requestFor(p.lim.now, p.ratio)
 	if need <= p.req.hi && need <= p.lim.now && p.req.managed {
 		p.req.move(need, ReasonLimitRange)
 		return
 	}
-	if fit := int64(p.ratio * float64(p.request(false))); p.lim.managed && fit >= max(p.lim.lo, p.lim.floor) {
+	if fit := limitFor(p.request(false), p.ratio); p.lim.managed && fit >= max(p.lim.lo, p.lim.floor) {
 		p.lim.move(fit, ReasonLimitRange)
 	}
 }

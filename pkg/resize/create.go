@@ -2,6 +2,7 @@ package resize
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,26 +18,27 @@ const annotationLimitRanger = "kubernetes.io/limit-ranger"
 var createResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 
 // maxRounds bounds how often PlanCreate plans on top of its own answer.
-const maxRounds = 8
+const maxRounds = 64
 
 // PlanCreate decides the values of a pod that is being created. Planning again
 // for the pod it was applied to changes nothing: where values compete for what
 // a pod may have in all, it plans until they share that out. The caller
 // honours Settings.Apply.DryRun.
 func PlanCreate(in CreateInput) Decision {
-	d := planCreate(in)
-	if d.Reason != ReasonChange {
+	d, onTarget := planCreate(in)
+	if d.Reason != ReasonChange || onTarget {
 		return d
 	}
-	pod := in.Pod.DeepCopy()
+	pod := withOwnResources(in.Pod)
 	for range maxRounds {
 		d.Set(pod)
-		next := planCreate(CreateInput{Pod: pod, Settings: in.Settings, Profile: in.Profile, Bounds: in.Bounds, HPA: in.HPA})
+		requestLimits(pod)
+		next, _ := planCreate(CreateInput{Pod: pod, Settings: in.Settings, Profile: in.Profile, Bounds: in.Bounds, HPA: in.HPA})
 		d.Kept = next.Kept
 		if len(next.Changes) == 0 {
 			break
 		}
-		d.add(next.Changes)
+		d.add(in.Pod, next.Changes)
 	}
 	d.Kept = slices.DeleteFunc(d.Kept, func(k Kept) bool {
 		return slices.ContainsFunc(d.Changes, func(c Change) bool { return c.Field == k.Field })
@@ -44,11 +46,41 @@ func PlanCreate(in CreateInput) Decision {
 	return d
 }
 
-// add puts later changes on top of the decision's.
-func (d *Decision) add(later []Change) {
+// withOwnResources copies as much of a pod as planning changes.
+func withOwnResources(pod *corev1.Pod) *corev1.Pod {
+	out := *pod
+	out.Spec.InitContainers, out.Spec.Containers = slices.Clone(pod.Spec.InitContainers), slices.Clone(pod.Spec.Containers)
+	for _, cs := range [][]corev1.Container{out.Spec.InitContainers, out.Spec.Containers} {
+		for i := range cs {
+			r := &cs[i].Resources
+			r.Requests, r.Limits = maps.Clone(r.Requests), maps.Clone(r.Limits)
+		}
+	}
+	return &out
+}
+
+// requestLimits sets the requests that the API server sets: a limit's, where
+// there is none.
+func requestLimits(pod *corev1.Pod) {
+	for _, cs := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range cs {
+			for res, q := range cs[i].Resources.Limits {
+				if _, ok := cs[i].Resources.Requests[res]; !ok {
+					put(&cs[i].Resources, res, v1alpha1.FieldRequest, q)
+				}
+			}
+		}
+	}
+}
+
+// add puts later changes on top of the decision's about a pod.
+func (d *Decision) add(pod *corev1.Pod, later []Change) {
 	for _, c := range later {
 		i := slices.IndexFunc(d.Changes, func(e Change) bool { return e.Field == c.Field })
 		if i < 0 {
+			if _, ok := ValueOf(pod, c.Field); !ok {
+				c.From = nil
+			}
 			d.Changes = append(d.Changes, c)
 			continue
 		}
@@ -56,20 +88,23 @@ func (d *Decision) add(later []Change) {
 	}
 }
 
-func planCreate(in CreateInput) Decision {
+// planCreate plans once. It reports whether every recommended value ends on its
+// target, so that planning again could change nothing.
+func planCreate(in CreateInput) (d Decision, onTarget bool) {
 	if d, ok := gatePod(in.Pod); !ok {
-		return d
+		return d, false
 	}
 	raisesOnly, d, ok := gateProfile(in.Settings, in.Profile)
 	if !ok {
-		return d
+		return d, false
 	}
-	l := podLayout{pod: in.Pod, pairs: collect(in.Pod, in.Settings, in.Profile, createResources, raisesOnly)}
+	l := podLayout{pod: in.Pod, pairs: collect(in.Pod, in.Settings, in.Profile, createResources, raisesOnly), ranges: podRanges(in.Bounds)}
 	if !l.anyManaged() {
-		return Decision{Reason: ReasonNoRecommendation, Message: "nothing is recommended for the pod's containers"}
+		return Decision{Reason: ReasonNoRecommendation, Message: "nothing is recommended for the pod's containers"}, false
 	}
 	l.leaveAutoscaled(in.Settings.Apply.HPA, in.HPA)
 	bound(l.pairs, in.Bounds)
+	l.askExplicitly()
 	class := l.createClass(in.Settings.Apply.QoS)
 	if class == corev1.PodQOSGuaranteed {
 		link(l.pairs)
@@ -80,7 +115,22 @@ func planCreate(in CreateInput) Decision {
 		}
 	}
 	l.settleAll(class, l.caps(in.Bounds, nil))
-	return l.decision(ReasonNoChange)
+	onTarget = true
+	for _, v := range l.values() {
+		onTarget = onTarget && (v.target == unset || v.managed && v.now == v.target)
+	}
+	return l.decision(ReasonNoChange), onTarget
+}
+
+// askExplicitly gives a container a request within the policy's bounds where it
+// would get only a limit: the API server would make that its request, which may
+// be more than the policy allows for requests.
+func (l podLayout) askExplicitly() {
+	for _, p := range l.pairs {
+		if p.req.was == unset && p.req.target == unset && p.lim.managed && p.lim.target > p.req.hi {
+			p.req.target, p.req.managed, p.req.reason = p.req.hi, true, p.req.capReason
+		}
+	}
 }
 
 // createClass returns the class a new pod has to keep: Burstable for a pod
@@ -105,7 +155,7 @@ func withoutDefaults(pod *corev1.Pod) *corev1.Pod {
 	if !ok {
 		return pod
 	}
-	pod = pod.DeepCopy()
+	pod = withOwnResources(pod)
 	for part := range strings.SplitSeq(list, ";") {
 		what, name, ok := strings.Cut(part, " for ")
 		if !ok {
@@ -167,6 +217,7 @@ func (l podLayout) settleAll(class corev1.PodQOSClass, caps []podCap) {
 		l.hold(c)
 	}
 	l.settlePairs(class)
+	l.fitAll(class)
 	revert := func(r Reason, message string) {
 		for _, p := range l.pairs {
 			p.revert(r, message)
@@ -181,6 +232,34 @@ func (l podLayout) settleAll(class corev1.PodQOSClass, caps []podCap) {
 	for _, c := range caps {
 		if over := l.total(c.res, c.field, false); over > c.max && over > l.total(c.res, c.field, true) {
 			revert(c.reason, "no values keep within every bound")
+		}
+	}
+	for _, r := range l.ranges {
+		if !l.keeps(r) {
+			revert(ReasonLimitRange, "no values keep the LimitRange for pods")
+		}
+	}
+}
+
+// fitAll makes the pod's sums keep its LimitRanges. What cannot be made to
+// stays as it was, and leaves the other resources to their values.
+func (l podLayout) fitAll(class corev1.PodQOSClass) {
+	for range 2 { // what one range asks for, and a container's own, may undo another's
+		for _, r := range l.ranges {
+			l.fit(r)
+		}
+		if len(l.ranges) > 0 {
+			l.settlePairs(class)
+		}
+	}
+	for _, r := range l.ranges {
+		if l.keeps(r) {
+			continue
+		}
+		for _, p := range l.pairs {
+			if p.res == r.res {
+				p.revert(ReasonLimitRange, "no values keep the LimitRange for pods")
+			}
 		}
 	}
 }

@@ -117,6 +117,46 @@ func TestPlanCreate(t *testing.T) {
 			want: map[string]string{"c cpu request": "→800m Recommended", "c cpu limit": "→2 Recommended", "c memory request": "→200Mi Recommended"},
 			kept: map[string]resize.Reason{"c memory limit": resize.ReasonQuota},
 		},
+		"a limit alone asks for no more than the policy's maximum for requests": {
+			pod: pod(ctr("c", nil, nil)), recs: recommend("cpu limit", "2", "memory limit", "400Mi"),
+			settings: func() *policy.Settings { s := settings(); s.Rules[0].Max = 0.5; return s }(),
+			want:     map[string]string{"c cpu request": "→500m PolicyBound", "c cpu limit": "→2 Recommended", "c memory limit": "→400Mi Recommended"},
+		},
+		"a limit alone asks for no more than a node has": {
+			pod: pod(ctr("c", list("memory", "1Gi"), nil)), recs: recommend("cpu limit", "2"),
+			with: func(in *resize.CreateInput) { in.Bounds.Allocatable = list("cpu", "1500m") },
+			want: map[string]string{"c cpu limit": "→1500m NodeAllocatable"},
+		},
+		"a limit alone that asks for more than a quota has left": {
+			pod: pod(ctr("c", list("memory", "1Gi"), nil)), recs: recommend("cpu limit", "2"),
+			with: func(in *resize.CreateInput) {
+				in.Bounds.Quotas = []corev1.ResourceQuota{quota("requests.cpu", "2", "1")}
+			},
+			want: map[string]string{},
+			kept: map[string]resize.Reason{"c cpu limit": resize.ReasonQuota},
+		},
+		"a limit alone that asks for more than a LimitRange allows the pod": {
+			pod: pod(ctr("c", list("memory", "1Gi"), nil), ctr("d", list("cpu", "500m"), list("cpu", "500m"))), recs: recommend("cpu limit", "2"),
+			with: func(in *resize.CreateInput) {
+				in.Bounds.LimitRanges = []corev1.LimitRange{limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: list("cpu", "1")})}
+			},
+			want: map[string]string{},
+			kept: map[string]resize.Reason{"c cpu limit": resize.ReasonLimitRange},
+		},
+		"a LimitRange's least for the pod": {
+			pod: pod(ctr("c", list("cpu", "2"), nil), sidecar(ctr("s", list("cpu", "100m"), nil))), recs: recommend("cpu request", "200m"),
+			with: func(in *resize.CreateInput) {
+				in.Bounds.LimitRanges = []corev1.LimitRange{limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Min: list("cpu", "1")})}
+			},
+			want: map[string]string{"c cpu request": "2→900m LimitRange"},
+		},
+		"a LimitRange's ratio for the pod": {
+			pod: pod(ctr("c", list("cpu", "2"), list("cpu", "2")), sidecar(ctr("s", list("cpu", "500m"), list("cpu", "1")))), recs: recommend("cpu request", "200m"),
+			with: func(in *resize.CreateInput) {
+				in.Bounds.LimitRanges = []corev1.LimitRange{limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, MaxLimitRequestRatio: list("cpu", "2")})}
+			},
+			want: map[string]string{"c cpu request": "2→1 LimitRange"},
+		},
 		"a sidecar is sized, an init container is not": {
 			pod: pod(sidecar(ctr("c", nil, nil)), ctr("d", list("cpu", "100m"), nil)), recs: both,
 			want: map[string]string{"c cpu request": "→800m Recommended", "c cpu limit": "→2 Recommended", "c memory request": "→200Mi Recommended", "c memory limit": "→400Mi Recommended"},

@@ -33,6 +33,7 @@ func Plan(in PlanInput) Decision {
 	if in.Node.Node != nil {
 		b.Allocatable = in.Node.Node.Status.Allocatable
 	}
+	l.ranges = podRanges(b)
 	bound(l.pairs, b)
 	if class == corev1.PodQOSGuaranteed {
 		link(l.pairs)

@@ -20,13 +20,33 @@ type podCap struct {
 // podLayout knows how a pod's containers add up: init containers run one after
 // another, beside the restartable ones before them.
 type podLayout struct {
-	pod   *corev1.Pod
-	pairs []*pair
+	pod    *corev1.Pod
+	pairs  []*pair
+	ranges []podRange
 }
 
 // total returns the pod's request or limit of a resource as the scheduler and
 // quotas count it, before (was) or after the changes.
 func (l podLayout) total(res corev1.ResourceName, f v1alpha1.ResourceField, was bool) int64 {
+	return l.sum(res, f, was) + l.overhead(res, f)
+}
+
+// overhead is what the pod's sandbox adds; LimitRanges leave it out.
+func (l podLayout) overhead(res corev1.ResourceName, f v1alpha1.ResourceField) int64 {
+	if f == v1alpha1.FieldRequest {
+		return max(0, amountIn(l.pod.Spec.Overhead, res))
+	}
+	return 0
+}
+
+// sum returns what the pod's containers add up to.
+func (l podLayout) sum(res corev1.ResourceName, f v1alpha1.ResourceField, was bool) int64 {
+	running, peak := l.parts(res, f, was)
+	return max(running, peak)
+}
+
+// parts returns what runs as long as the pod, and the most while it starts.
+func (l podLayout) parts(res corev1.ResourceName, f v1alpha1.ResourceField, was bool) (running, peak int64) {
 	of := func(c *corev1.Container) int64 {
 		for _, p := range l.pairs {
 			if p.ctr == c && p.res == res {
@@ -42,7 +62,6 @@ func (l podLayout) total(res corev1.ResourceName, f v1alpha1.ResourceField, was 
 		}
 		return max(0, v)
 	}
-	var running, peak int64
 	for i := range l.pod.Spec.InitContainers {
 		c := &l.pod.Spec.InitContainers[i]
 		if restartable(c) {
@@ -55,11 +74,7 @@ func (l podLayout) total(res corev1.ResourceName, f v1alpha1.ResourceField, was 
 	for i := range l.pod.Spec.Containers {
 		running += of(&l.pod.Spec.Containers[i])
 	}
-	sum := max(running, peak)
-	if f == v1alpha1.FieldRequest {
-		sum += max(0, amountIn(l.pod.Spec.Overhead, res))
-	}
-	return sum
+	return running, peak
 }
 
 // caps returns everything that bounds the pod as a whole. A quota and a node
@@ -73,7 +88,7 @@ func (l podLayout) caps(b Bounds, node *Node) []podCap {
 			}
 			for res, q := range item.Max {
 				caps = append(caps,
-					podCap{res, v1alpha1.FieldRequest, amount(res, q), ReasonLimitRange},
+					podCap{res, v1alpha1.FieldRequest, amount(res, q) + l.overhead(res, v1alpha1.FieldRequest), ReasonLimitRange},
 					podCap{res, v1alpha1.FieldLimit, amount(res, q), ReasonLimitRange})
 			}
 		}

@@ -272,6 +272,16 @@ func TestPropertyPlanCreate(t *testing.T) {
 		if was != is && (was != corev1.PodQOSBestEffort || is != corev1.PodQOSBurstable || in.Settings.Apply.QoS == v1alpha1.QoSKeep) {
 			t.Fatalf("class %s became %s", was, is)
 		}
+		for _, ch := range d.Changes {
+			for _, r := range in.Settings.Rules {
+				f := resize.Field{Container: ch.Container, Resource: ch.Resource, Field: v1alpha1.FieldRequest}
+				_, was := resize.ValueOf(pod, f)
+				q, is := resize.ValueOf(after, f)
+				if r.Resource == f.Resource && r.Field == f.Field && r.Max > 0 && !was && is && sample.FromQuantity(q) > r.Max {
+					t.Fatalf("%v makes a request of %v, above the policy's maximum %v", ch, &q, r.Max)
+				}
+			}
+		}
 		in.Pod = after
 		if again := resize.PlanCreate(in); len(again.Changes) > 0 {
 			t.Fatalf("planned %v, and again %v", values(d), values(again))

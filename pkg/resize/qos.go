@@ -101,7 +101,7 @@ func (l podLayout) keepBurstable() bool {
 	}
 	for _, already := range []bool{true, false} {
 		for _, p := range l.pairs {
-			if l.nudge(p, &p.req, -1, max(1, p.req.lo, p.lrMin), already) {
+			if l.nudge(p, &p.req, -1, max(1, p.req.lo, p.req.floor, p.lrMin), already) {
 				return true
 			}
 		}
@@ -122,7 +122,7 @@ func (l podLayout) nudge(p *pair, v *value, by, bound int64, already bool) bool 
 	}
 	before := *v
 	v.move(v.now+by, ReasonQoS)
-	if p.ratioHolds() && l.class(false) != corev1.PodQOSGuaranteed {
+	if p.ratioHolds() && l.class(false) != corev1.PodQOSGuaranteed && l.keepsAll(p.res) {
 		return true
 	}
 	*v = before

@@ -46,9 +46,9 @@ type pair struct {
 	ctr      *corev1.Container
 	res      corev1.ResourceName
 	req, lim value
-	lrMin    int64   // the LimitRange's minimum; unset when there is none
-	lrMax    int64   // the LimitRange's maximum; maxAmount when there is none
-	ratio    float64 // the LimitRange's largest ratio of limit to request; 0 when there is none
+	lrMin    int64 // the LimitRange's minimum; unset when there is none
+	lrMax    int64 // the LimitRange's maximum; maxAmount when there is none
+	ratio    int64 // the LimitRange's largest ratio of limit to request, in thousandths; 0 when there is none
 }
 
 func (p *pair) values() [2]*value { return [2]*value{&p.req, &p.lim} }
