@@ -35,7 +35,7 @@ func (p *Pods) size(ctx context.Context, pod *corev1.Pod, namespace string, answ
 	if err != nil {
 		return OutcomeFailed, err
 	}
-	decision := plan(ctx, in)
+	decision := resize.PlanCreate(in)
 	restore(pod, before)
 	applied := record(answer.Key.Name(), at, in.Settings.Apply.DryRun, decision)
 	if len(applied.Changes)+len(applied.Kept) == 0 {
@@ -54,27 +54,6 @@ func (p *Pods) size(ctx context.Context, pod *corev1.Pod, namespace string, answ
 	}
 	decision.Set(pod)
 	return OutcomeSized, nil
-}
-
-// plan decides the pod's values, none if the API server would refuse them
-// though it takes the pod as it is.
-func plan(ctx context.Context, in resize.CreateInput) resize.Decision {
-	d := resize.PlanCreate(in)
-	if len(d.Changes) == 0 || len(in.Bounds.LimitRanges) == 0 {
-		return d
-	}
-	sized := in.Pod.DeepCopy()
-	d.Set(sized)
-	why := refusal(sized, in.Bounds.LimitRanges)
-	if why == "" || refusal(in.Pod, in.Bounds.LimitRanges) != "" {
-		return d
-	}
-	logr.FromContextOrDiscard(ctx).Info("a pod keeps its values, recommended ones would be refused", "reason", why)
-	for _, c := range d.Changes {
-		d.Kept = append(d.Kept, resize.Kept{Field: c.Field, Reason: resize.ReasonLimitRange, Message: why})
-	}
-	d.Changes, d.Reason = nil, resize.ReasonNoChange
-	return d
 }
 
 // undo takes back what an earlier call set on the pod, and returns everything
