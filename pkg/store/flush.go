@@ -69,17 +69,15 @@ func (s *Store) Flush(ctx context.Context, batch Batch) (Reply, error) {
 		Written: acknowledged(writes), KillsWritten: acknowledged(kills),
 		Folded: map[Field]Folded{}, Resets: map[string]time.Time{},
 	}
+	// What is damaged of one profile must not stop the writes of all others: its
+	// owner meets the same and reports it.
 	for field, blocks := range marks {
-		folded, ok, markErr := foldedIn(field, blocks)
-		err = errors.Join(err, markErr)
-		if ok {
+		if folded, ok := foldedIn(field, blocks); ok {
 			reply.Folded[field] = folded
 		}
 	}
 	for hash, cmd := range p.hashes {
-		at, resetErr := parseReset(cmd)
-		err = errors.Join(err, resetErr)
-		if !at.IsZero() {
+		if at := parseReset(cmd.Val()); !at.IsZero() {
 			reply.Resets[hash] = at
 		}
 	}
@@ -89,8 +87,9 @@ func (s *Store) Flush(ctx context.Context, batch Batch) (Reply, error) {
 	return reply, nil
 }
 
-// foldedIn returns how a field was folded, from its hour's marks in every block that can have one.
-func foldedIn(f Field, blocks map[int64]*redis.SliceCmd) (folded Folded, ok bool, err error) {
+// foldedIn returns how a field was folded, from its hour's marks in every block that can have one; damaged marks say
+// nothing.
+func foldedIn(f Field, blocks map[int64]*redis.SliceCmd) (folded Folded, ok bool) {
 	read := map[int64]map[string]string{}
 	for b, cmd := range blocks {
 		values := map[string]string{}
@@ -103,26 +102,37 @@ func foldedIn(f Field, blocks map[int64]*redis.SliceCmd) (folded Folded, ok bool
 	}
 	m, err := marksOf(read).of(f.Hour)
 	if err != nil {
-		return Folded{}, false, err
+		return Folded{}, false
 	}
 	flush, ok := m.fields[fieldID(f.name())]
 	if ok {
-		return Folded{Whole: flush == 0, Flush: flush}, true, nil
+		return Folded{Whole: flush == 0, Flush: flush}, true
 	}
-	return Folded{Closed: m.closed}, m.closed, nil
+	return Folded{Closed: m.closed}, m.closed
 }
 
 // firstError returns what failed in a pipeline; an absent key or field is no failure.
 func firstError(cmds []redis.Cmder, err error) error {
 	for _, cmd := range cmds {
 		if cmdErr := cmd.Err(); cmdErr != nil && !errors.Is(cmdErr, redis.Nil) {
-			return fmt.Errorf("%s: %w", cmd.Name(), cmdErr)
+			return explained(cmd, cmdErr)
 		}
 	}
 	if errors.Is(err, redis.Nil) {
 		return nil
 	}
 	return err
+}
+
+// explained says what to do about an answer of Redis that only a person can change.
+func explained(cmd redis.Cmder, err error) error {
+	switch {
+	case redis.HasErrorPrefix(err, "OOM"):
+		return fmt.Errorf("%s: %w (Redis is full: raise its maxmemory)", cmd.Name(), err)
+	case redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return fmt.Errorf("%s: %w (something else wrote key %v: delete it)", cmd.Name(), err, cmd.Args()[1])
+	}
+	return fmt.Errorf("%s: %w", cmd.Name(), err)
 }
 
 func acknowledged(cmds []*redis.IntCmd) []bool {
@@ -133,16 +143,13 @@ func acknowledged(cmds []*redis.IntCmd) []bool {
 	return ok
 }
 
-func parseReset(cmd *redis.StringCmd) (time.Time, error) {
-	text, err := cmd.Result()
-	if err != nil {
-		return time.Time{}, nil //nolint:nilerr // absent, or reported as a failure of the pipeline
-	}
+// parseReset returns the moment of a reset mark, zero if there is none or it is damaged.
+func parseReset(text string) time.Time {
 	ms, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || ms <= 0 {
-		return time.Time{}, fmt.Errorf("reading the reset mark: %q is not a time", text)
+		return time.Time{}
 	}
-	return time.UnixMilli(ms), nil
+	return time.UnixMilli(ms)
 }
 
 // flushPipeline collects commands and the first thing wrong with the batch itself.

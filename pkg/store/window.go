@@ -363,11 +363,10 @@ func (b *base) with(hash string, snap *snapshot, now time.Time) (*Window, error)
 		}
 	}
 	if snap.reset != "" {
-		ms, err := strconv.ParseInt(snap.reset, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("reading the reset mark: %q is not a time", snap.reset)
+		w.Reset = parseReset(snap.reset)
+		if w.Reset.IsZero() {
+			return nil, fmt.Errorf("reading the reset mark: %.40q is not a time: delete key %s", snap.reset, resetKey(hash))
 		}
-		w.Reset = time.UnixMilli(ms)
 	}
 	var surplus []string
 	w.Kills, surplus = killsOf(hash, snap.kills, now.Add(-b.retention.Window))
