@@ -119,9 +119,7 @@ func (p *parser) rule(path *field.Path, in v1alpha1.ResourceRule) (Rule, bool) {
 		Headroom: p.decimal(path.Child("headroom"), in.Headroom, 1.15, 1, 10),
 		Max:      p.amount(path.Child("max"), in.Max, 0),
 	}
-	if in.Max != nil && in.Max.Sign() == 0 {
-		p.invalid(path.Child("max"), in.Max.String(), "must be above zero; leave max out for no cap")
-	}
+	p.usableMax(path.Child("max"), in, &out)
 	if out.Max > 0 {
 		least = min(least, out.Max) // the default floor never exceeds the policy's own cap
 	}
@@ -144,6 +142,23 @@ func (p *parser) rule(path *field.Path, in v1alpha1.ResourceRule) (Rule, bool) {
 		p.aggregation(path.Child("aggregation"), in.Aggregation, &out)
 	}
 	return out, true
+}
+
+// usableMax refuses a cap that no container could start under, which is mostly a
+// forgotten unit: max: 512 is 512 bytes.
+func (p *parser) usableMax(path *field.Path, in v1alpha1.ResourceRule, out *Rule) {
+	least, unit := sample.Amount(1<<20), "at least 1Mi; a number without a unit is bytes, 512 MiB are 512Mi"
+	if in.Resource == corev1.ResourceCPU {
+		least, unit = 0.001, "at least 1m, a thousandth of a core"
+	}
+	switch {
+	case in.Max == nil:
+	case in.Max.Sign() == 0:
+		p.invalid(path, in.Max.String(), "must be above zero; leave max out for no cap")
+	case in.Max.Sign() > 0 && out.Max < least:
+		p.invalid(path, in.Max.String(), "must be "+unit)
+		out.Max = 0
+	}
 }
 
 var percentileText = regexp.MustCompile(`^p([0-9]{1,3}(?:\.[0-9]{1,2})?)$`)
