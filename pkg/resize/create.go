@@ -179,7 +179,7 @@ func withoutDefaults(pod *corev1.Pod) *corev1.Pod {
 }
 
 func (l podLayout) values() []*value {
-	var out []*value
+	out := make([]*value, 0, 2*len(l.pairs))
 	for _, p := range l.pairs {
 		out = append(out, &p.req, &p.lim)
 	}
@@ -278,7 +278,16 @@ func (l podLayout) settlePairs(class corev1.PodQOSClass) {
 // changes nothing.
 func (l podLayout) decision(none Reason) Decision {
 	var d Decision
-	for _, v := range l.values() {
+	values, changed := l.values(), 0
+	for _, v := range values {
+		if v.changed() {
+			changed++
+		}
+	}
+	if changed > 0 {
+		d.Changes = make([]Change, 0, changed)
+	}
+	for _, v := range values {
 		switch {
 		case v.changed():
 			c := Change{Field: v.Field, To: quantity(v.Resource, v.now), Reason: v.reason}

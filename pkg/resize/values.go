@@ -129,11 +129,14 @@ func collect(pod *corev1.Pod, s *policy.Settings, p *v1alpha1.WorkloadProfileSta
 	for _, r := range s.Rules {
 		rules[policy.RuleKey{Resource: r.Resource, Field: r.Field}] = r
 	}
-	var out []*pair
-	for _, ctr := range longRunning(pod) {
+	containers := longRunning(pod)
+	pairs := make([]pair, 0, len(containers)*len(resources))
+	out := make([]*pair, 0, cap(pairs))
+	for _, ctr := range containers {
 		i := slices.IndexFunc(p.Containers, func(c v1alpha1.ContainerStatus) bool { return c.Name == ctr.Name })
 		for _, res := range resources {
-			pr := &pair{ctr: ctr, res: res, lrMin: unset, lrMax: maxAmount}
+			pairs = append(pairs, pair{ctr: ctr, res: res, lrMin: unset, lrMax: maxAmount})
+			pr := &pairs[len(pairs)-1]
 			pr.req = newValue(ctr, res, v1alpha1.FieldRequest)
 			pr.lim = newValue(ctr, res, v1alpha1.FieldLimit)
 			for _, v := range pr.values() {

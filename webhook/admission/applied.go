@@ -86,6 +86,9 @@ func fieldName(f resize.Field) string { return string(f.Resource) + " " + string
 // record writes a decision down.
 func record(profile string, at string, dryRun bool, d resize.Decision) Applied {
 	a := Applied{Profile: profile, At: at, DryRun: dryRun}
+	if len(d.Changes) > 0 {
+		a.Changes = make([]resize.RecordedChange, 0, len(d.Changes))
+	}
 	for _, c := range d.Changes {
 		r := resize.RecordedChange{Container: c.Container, Field: fieldName(c.Field), To: c.To.String(), Reason: c.Reason}
 		if c.From != nil {

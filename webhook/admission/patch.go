@@ -14,29 +14,80 @@ import (
 // patch collects the operations of a JSON patch. Only additions and removals
 // of single values are made, so that fields this version does not know survive.
 type patch struct {
-	ops []operation
+	text []byte // the operations' JSON, without the closing bracket
+	err  error
 }
 
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
+// op begins an operation.
+func (p *patch) op(name, path string) {
+	before := byte(',')
+	if p.text == nil {
+		p.text, before = make([]byte, 0, 4096), '['
+	}
+	p.text = append(append(append(p.text, before), `{"op":"`...), name...)
+	p.text = appendText(append(p.text, `","path":`...), path)
 }
 
-func (p *patch) add(path string, value any) { p.ops = append(p.ops, operation{"add", path, value}) }
+func (p *patch) remove(path string) {
+	p.op("remove", path)
+	p.text = append(p.text, '}')
+}
 
-func (p *patch) remove(path string) { p.ops = append(p.ops, operation{Op: "remove", Path: path}) }
+func (p *patch) addText(path, value string) {
+	p.op("add", path)
+	p.text = append(appendText(append(p.text, `,"value":`...), value), '}')
+}
+
+func (p *patch) addTexts(path string, values map[string]string) {
+	p.op("add", path)
+	p.text = append(p.text, `,"value":`...)
+	between := byte('{')
+	for _, k := range slices.Sorted(maps.Keys(values)) {
+		p.text = append(appendText(append(p.text, between), k), ':')
+		p.text = appendText(p.text, values[k])
+		between = ','
+	}
+	p.text = append(p.text, "}}"...)
+}
+
+func (p *patch) add(path string, value any) {
+	b, err := json.Marshal(value)
+	if err != nil {
+		p.err = fmt.Errorf("encoding the patch: %w", err)
+		return
+	}
+	p.op("add", path)
+	p.text = append(append(append(p.text, `,"value":`...), b...), '}')
+}
 
 // bytes returns the patch, nil when it is empty.
 func (p *patch) bytes() ([]byte, error) {
-	if len(p.ops) == 0 {
-		return nil, nil
+	if p.text == nil || p.err != nil {
+		return nil, p.err
 	}
-	b, err := json.Marshal(p.ops)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the patch: %w", err)
+	return append(p.text, ']'), nil
+}
+
+// appendText appends a JSON string. Nearly all are ASCII, where only quotes and
+// backslashes need care.
+func appendText(b []byte, s string) []byte {
+	start := len(b)
+	b = append(b, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ' || c > '~':
+			quoted, err := json.Marshal(s)
+			if err != nil { // a string always encodes
+				return b
+			}
+			return append(b[:start], quoted...)
+		default:
+			b = append(b, c)
+		}
 	}
-	return b, nil
+	return append(b, '"')
 }
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
@@ -45,13 +96,13 @@ var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 func (p *patch) texts(path string, was, want map[string]string) {
 	if len(was) == 0 {
 		if len(want) > 0 {
-			p.add(path, want)
+			p.addTexts(path, want)
 		}
 		return
 	}
 	for _, k := range slices.Sorted(maps.Keys(want)) {
 		if v, ok := was[k]; !ok || v != want[k] {
-			p.add(path+"/"+pointerEscapes.Replace(k), want[k])
+			p.addText(path+"/"+pointerEscapes.Replace(k), want[k])
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(was)) {
@@ -88,7 +139,7 @@ func (p *patch) resources(path string, was, want corev1.ResourceList) {
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		v := want[name]
 		if old, ok := was[name]; !ok || old.Cmp(v) != 0 {
-			p.add(path+"/"+pointerEscapes.Replace(string(name)), v)
+			p.addText(path+"/"+pointerEscapes.Replace(string(name)), v.String())
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(was)) {

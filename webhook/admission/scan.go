@@ -125,8 +125,8 @@ func (s *scanner) object(f func(key string, value []byte) error) error {
 		if err != nil {
 			return err
 		}
-		var key string
-		if err := json.Unmarshal(quoted, &key); err != nil {
+		key, err := unquote(quoted)
+		if err != nil {
 			return err
 		}
 		if err := s.next(':'); err != nil {
@@ -151,4 +151,17 @@ func (s *scanner) object(f func(key string, value []byte) error) error {
 		}
 	}
 	return s.next('}')
+}
+
+// unquote reads a JSON string; one of plain ASCII is what stands between its quotes.
+func unquote(quoted []byte) (string, error) {
+	inner := quoted[1 : len(quoted)-1]
+	for _, c := range inner {
+		if c < ' ' || c > '~' || c == '\\' {
+			var s string
+			err := json.Unmarshal(quoted, &s)
+			return s, err
+		}
+	}
+	return string(inner), nil
 }
