@@ -102,7 +102,8 @@ func (p *flushPipeline) putLive(ctx context.Context, live []Live, gone []Gone) {
 	}
 }
 
-// Live returns the readings of a profile's containers that are at most two minutes older than now, and removes older ones.
+// Live returns the readings of a profile's containers that are at most two minutes from now, and removes others. One from
+// further ahead comes from a node whose clock is wrong: nobody can tell how old it is.
 func (s *Store) Live(ctx context.Context, hash string, now time.Time) ([]Live, error) {
 	if err := validHash(hash); err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func (s *Store) Live(ctx context.Context, hash string, now time.Time) ([]Live, e
 	for name, value := range values {
 		pod, container, ok := strings.Cut(name, "/")
 		l := Live{Hash: hash, PodUID: pod, Container: container}
-		if !ok || l.unmarshal([]byte(value)) != nil || now.Sub(l.At) > liveTTL {
+		if !ok || l.unmarshal([]byte(value)) != nil || now.Sub(l.At).Abs() > liveTTL {
 			stale = append(stale, name)
 			continue
 		}

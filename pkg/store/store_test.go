@@ -284,8 +284,9 @@ func TestLive(t *testing.T) {
 	s := open(t, r.Addr())
 	fresh := store.Live{Hash: hash, PodUID: "a", Container: "app", At: noon, Memory: 100, MemoryMax: 200, Throttled: 0.25, OOMKills: 3}
 	old := store.Live{Hash: hash, PodUID: "b", Container: "app", At: noon.Add(-3 * time.Minute)}
+	ahead := store.Live{Hash: hash, PodUID: "d", Container: "app", At: noon.Add(3 * time.Minute)}
 	gone := store.Live{Hash: hash, PodUID: "c", Container: "app", At: noon}
-	flush(t, s, store.Batch{Live: []store.Live{fresh, old, gone}})
+	flush(t, s, store.Batch{Live: []store.Live{fresh, old, ahead, gone}})
 	flush(t, s, store.Batch{Gone: []store.Gone{{Hash: hash, PodUID: "c", Container: "app"}}})
 	got, err := s.Live(t.Context(), hash, noon)
 	if err != nil {
