@@ -16,6 +16,7 @@ type PlimsollConfigSpec struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=317
 	// +kubebuilder:validation:XValidation:rule="self.all(x, self.exists_one(y, x == y))",message="each identity label may stand once"
+	// +kubebuilder:validation:XValidation:rule="self.all(l, l.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="each identity label must be a label's name, such as app.kubernetes.io/name: no pod can have any other"
 	IdentityLabels []string `json:"identityLabels,omitempty"`
 	// orphanTTL is how long a profile without pods is kept. Default 168h.
 	// +optional

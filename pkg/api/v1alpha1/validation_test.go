@@ -120,6 +120,8 @@ func TestObjectValidation(t *testing.T) {
 		"config":                             {"PlimsollConfig", "plimsoll", `{identityLabels: [app], orphanTTL: 1h, suspended: true}`, ""},
 		"config of another name":             {"PlimsollConfig", "other", `{}`, "the only PlimsollConfig is named plimsoll"},
 		"config with a label twice":          {"PlimsollConfig", "plimsoll", `{identityLabels: [app, app]}`, "each identity label may stand once"},
+		"config with what is no label":       {"PlimsollConfig", "plimsoll", `{identityLabels: [app, "../name"]}`, "must be a label's name"},
+		"config with usual labels":           {"PlimsollConfig", "plimsoll", `{identityLabels: [app.kubernetes.io/name, k8s-app, T_1.x, a]}`, ""},
 		"config with no label":               {"PlimsollConfig", "plimsoll", `{identityLabels: []}`, "spec.identityLabels"},
 		"config that keeps orphans too long": {"PlimsollConfig", "plimsoll", `{orphanTTL: 9000h}`, "orphanTTL must lie between 1m and 8760h"},
 	}
