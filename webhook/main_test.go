@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -185,6 +186,39 @@ func TestUnseenPodsAreNoticed(t *testing.T) {
 	})
 	if n := strings.Count(p.output(), "admission never saw"); n != 1 {
 		t.Errorf("the log says it %d times", n)
+	}
+}
+
+// While everything is suspended admission stamps nothing, and nothing is missed.
+func TestSuspendedPodsAreNotUnseen(t *testing.T) {
+	dir, _ := certDir(t)
+	policyAll(t)
+	suspended := true
+	config := &v1alpha1.PlimsollConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ConfigName},
+		Spec:       v1alpha1.PlimsollConfigSpec{Suspended: &suspended},
+	}
+	if err := world.client.Create(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = world.client.Delete(context.Background(), config) })
+	created, err := create(t, pod("suspended", v1alpha1.LabelMode, "measure"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "--redis", "redis://"+world.redis.Addr(), "--cert-dir", dir)
+	p.ready(t)
+	admissiontest.Wait(t, "the controller's stamp: measuring goes on", func() error {
+		if err := world.client.Get(t.Context(), client.ObjectKeyFromObject(created), created); err != nil {
+			return err
+		}
+		if created.Annotations[v1alpha1.AnnotationPolicyRef] == "" {
+			return errors.New("not stamped")
+		}
+		return nil
+	})
+	if _, body := p.get(p.metrics + "/metrics"); !strings.Contains(body, "plimsoll_admission_unseen_pods_total 0") {
+		t.Error("a pod of a suspended cluster counts as unseen")
 	}
 }
 

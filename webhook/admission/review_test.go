@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -176,6 +177,23 @@ plimsoll_admission_requests_total{outcome="panic",webhook="pods"} 1
 }
 
 // The handler gives up before the API server does.
+// A caller that sends half a review and then nothing is answered within its own patience.
+func TestHalfSentReviewIsGivenUp(t *testing.T) {
+	server := httptest.NewServer(podServer())
+	defer server.Close()
+	body, rest := io.Pipe()
+	defer rest.Close()
+	go func() { _, _ = rest.Write([]byte(`{"request":`)) }()
+	resp, err := http.Post(server.URL+"/?timeout=400ms", "application/json", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("status %s, want 400", resp.Status)
+	}
+}
+
 func TestDeadlineLiesWithinTheCallersPatience(t *testing.T) {
 	tests := map[string]struct {
 		query string

@@ -58,7 +58,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) Outcome {
 		http.Error(w, "send an AdmissionReview with POST", http.StatusMethodNotAllowed)
 		return OutcomeMalformed
 	}
-	body, err := read(w, r)
+	body, err := read(w, r, deadline(r))
 	if err != nil {
 		code := http.StatusBadRequest
 		if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
@@ -93,8 +93,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) Outcome {
 	return resp.Outcome
 }
 
-// read reads the body, into as much memory as it is said to need.
-func read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+// read reads the body, into as much memory as it is said to need. One that is
+// sent too slowly for an answer in time is given up.
+func read(w http.ResponseWriter, r *http.Request, within time.Duration) ([]byte, error) {
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(time.Now().Add(within)); err == nil {
+		defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	}
 	size := r.ContentLength
 	if size < 0 || size > maxBody {
 		size = 0

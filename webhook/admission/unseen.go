@@ -55,6 +55,10 @@ func WatchUnseen(ctx context.Context, c cache.Cache, resolver *profilecontroller
 }
 
 func (u *Unseen) see(ctx context.Context, pod *corev1.Pod) {
+	config, err := u.resolver.Config(ctx)
+	if err != nil || config.Suspended != nil && *config.Suspended {
+		return // admission passes pods untouched
+	}
 	site, err := u.resolver.Site(ctx, pod, pod.Namespace)
 	if err != nil {
 		return // the controllers meet the same error and report it
