@@ -48,10 +48,17 @@ func TestADayOfMeasurementsIsSufficient(t *testing.T) {
 
 func TestLearning(t *testing.T) {
 	b := newBench(t, redis)
+	// The profile is as old as the server says, wherever in its hour the test's own clock stands.
+	created := b.get().CreationTimestamp.Time
+	b.options.Now = func() time.Time { return created.Add(time.Minute) }
 	b.reconcile()
 	b.want("Ready", b.condition(v1alpha1.ConditionReady), "Unknown AwaitingSamples")
 	b.want("Sufficient", b.condition(v1alpha1.ConditionSufficient), "False NoSamples")
 	b.want("state", string(b.get().Status.State), string(v1alpha1.ProfileLearning))
+	b.controller.Now = func() time.Time { return created.Add(11 * time.Minute) }
+	b.reconcile()
+	b.want("Ready", b.condition(v1alpha1.ConditionReady), "False NoNewSamples")
+	b.controller.Now = func() time.Time { return now }
 	b.measure("app", 6, 0.2, 300*mi)
 	b.reconcile()
 	b.want("Sufficient", b.condition(v1alpha1.ConditionSufficient), "False NotEnoughTime")
