@@ -34,7 +34,7 @@ demo: deps controlplane ## Run the main job on a real one-node cluster (needs ro
 
 .PHONY: test
 test: deps controlplane ## Run all tests but those of a whole cluster.
-	$(TOOL) gotestsum --format pkgname-and-test-fails -- $(GOFLAGS_BUILD) -timeout 20m -p 2 $(PACKAGES)
+	$(TOOL) gotestsum --format pkgname-and-test-fails -- $(GOFLAGS_BUILD) -count 1 -timeout 20m -p 2 $(PACKAGES)
 	cd test/controlplane && $(GO) vet ./...
 
 .PHONY: e2e
