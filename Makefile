@@ -35,7 +35,7 @@ demo: deps controlplane ## Run the main job on a real one-node cluster (needs ro
 .PHONY: test
 test: deps controlplane ## Run all tests but those of a whole cluster.
 	$(TOOL) gotestsum --format pkgname-and-test-fails -- $(GOFLAGS_BUILD) -count 1 -timeout 20m -p 2 $(PACKAGES)
-	cd test/controlplane && $(GO) vet ./...
+	cd test/controlplane && $(GO) vet $(GOFLAGS_BUILD) ./...
 
 .PHONY: e2e
 e2e: deps controlplane ## Run the demo's cluster under assertions (needs root).
