@@ -53,7 +53,7 @@ test-kernel-cluster: deps controlplane ## Run the whole one-node cluster on cgro
 
 .PHONY: bench
 bench: deps controlplane ## Print the RESULT lines of every benchmark.
-	@$(GO) test $(GOFLAGS_BUILD) -run '^$$' -bench . -benchmem $(PACKAGES) | grep -E '^(RESULT|Benchmark|FAIL|panic)'
+	@$(GO) test $(GOFLAGS_BUILD) -run '^$$' -bench . -benchmem -timeout 2h $(PACKAGES) | grep -E '^(RESULT|Benchmark|FAIL|panic)'
 
 .PHONY: soak
 soak: deps controlplane ## Long churn and load; not part of CI.
